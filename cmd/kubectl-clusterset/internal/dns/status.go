@@ -82,8 +82,8 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 			if err != nil {
 				return nil, r.Failed(err, "listing Pods")
 			}
-			if why, remedy := facts.Down(d, pods); why != "" {
-				find(report.Errorf(remedy, "%s", why))
+			if down := facts.Missing(d, pods); down != nil {
+				find(*down)
 			}
 		}
 	}

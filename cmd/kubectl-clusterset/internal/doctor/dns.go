@@ -135,8 +135,8 @@ func corednsImage(f *Facts) []report.Finding {
 	}
 	switch {
 	case ptr.Deref(d.Spec.Replicas, 1) == 0:
-		what, remedy := facts.Down(d, nil)
-		return wrong(remedy, "no name is answered here: %s", what)
+		down := facts.Missing(d, nil)
+		return wrong(down.Remedy, "no name is answered here: %s", down.What)
 	case none:
 		return wrong("kubectl -n kube-system describe deployment "+d.Name+useImage,
 			"no replica of CoreDNS is available%s", added)

@@ -245,8 +245,8 @@ func hubController(f *Facts) []report.Finding {
 	_, unread := f.Unread[HubAdmin]
 	if !f.HubFacts.Idle() {
 		if d := f.HubFacts.Controller; !unread && d != nil && d.Status.AvailableReplicas > 0 { // else hubLeader
-			if why, remedy := facts.Down(d, f.HubFacts.Pods); why != "" {
-				return warn("on the hub: "+remedy, "the hub's controller: %s", why)
+			if down := facts.Missing(d, f.HubFacts.Pods); down != nil {
+				return warn("on the hub: "+down.Remedy, "the hub's controller: %s", down.What)
 			}
 		}
 		return nil

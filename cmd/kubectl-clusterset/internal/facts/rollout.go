@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // RolledOut reports whether all replicas of a Deployment are new, and at least so many of them available; and if not,
@@ -29,23 +31,30 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 	return false, why
 }
 
-// Down returns why replicas of a Deployment are missing, and what to do about it; "" if all are new and available.
-func Down(d *appsv1.Deployment, pods []corev1.Pod) (why, remedy string) {
+// Missing finds that replicas of a Deployment are missing or old: an error if none is available, and else a warning,
+// as during each rollout. It returns nil if all are new and available.
+func Missing(d *appsv1.Deployment, pods []corev1.Pod) *report.Finding {
 	kubectl := "kubectl -n " + d.Namespace
 	if ptr.Deref(d.Spec.Replicas, 1) == 0 {
-		return "Deployment " + d.Name + " is scaled to 0", kubectl + " scale deployment " + d.Name + " --replicas=2"
+		return ptr.To(report.Errorf(kubectl+" scale deployment "+d.Name+" --replicas=2",
+			"Deployment %s is scaled to 0", d.Name))
 	}
 	done, why := RolledOut(d, pods, math.MaxInt32)
 	if done {
-		return "", ""
+		return nil
 	}
-	why = "Deployment " + d.Name + ": " + why
+	remedy := kubectl + " describe deployment " + d.Name
 	for i := range pods {
 		if w := Waiting(&pods[i]); w != "" {
-			return why, LookAt(&pods[i], w)
+			remedy = LookAt(&pods[i], w)
+			break
 		}
 	}
-	return why, kubectl + " describe deployment " + d.Name
+	f := report.Warningf(remedy, "Deployment %s: %s", d.Name, why)
+	if d.Status.AvailableReplicas == 0 {
+		f.Severity = report.Error
+	}
+	return &f
 }
 
 // LookAt is the command that shows more about a Pod that waits.

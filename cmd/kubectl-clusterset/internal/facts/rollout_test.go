@@ -6,6 +6,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
@@ -38,6 +40,32 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 		done, why := RolledOut(d, c.pods, c.enough)
 		if done != (c.why == "") || !strings.HasPrefix(why, c.why) {
 			t.Errorf("%s: %v, %q", name, done, why)
+		}
+	}
+}
+
+func TestARolloutIsNoErrorWhileAReplicaIsAvailable(t *testing.T) {
+	replicas := func(all, updated, available int32) appsv1.DeploymentStatus {
+		return appsv1.DeploymentStatus{Replicas: all, UpdatedReplicas: updated, AvailableReplicas: available}
+	}
+	for name, c := range map[string]struct {
+		replicas int32
+		status   appsv1.DeploymentStatus
+		want     report.Severity // "" if nothing is missing
+	}{
+		"all new and available": {2, replicas(2, 2, 2), ""},
+		"an ordinary rollout":   {2, replicas(3, 1, 2), report.Warning},
+		"one Pod is missing":    {2, replicas(2, 2, 1), report.Warning},
+		"none is available":     {2, replicas(2, 2, 0), report.Error},
+		"scaled to 0":           {0, replicas(0, 0, 0), report.Error},
+	} {
+		f := Missing(&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &c.replicas}, Status: c.status}, nil)
+		var got report.Severity
+		if f != nil {
+			got = f.Severity
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -14,22 +14,23 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // dnsState returns what is wrong with a CoreDNS that has the rights which dns install gives: whether its Corefile does
-// not serve the zone, and why replicas are missing. What cannot be read proves nothing.
-func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down string) {
+// not serve the zone, and which replicas are missing. What cannot be read proves nothing.
+func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.Finding) {
 	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
 	if err != nil || role == nil {
-		return false, ""
+		return false, nil
 	}
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
 	if err := g.dns(ctx); err == nil {
 		lost = doctor.Unserved(g.Facts)
 	}
 	if d := g.DNSFacts.Deployment; d != nil {
-		down, _ = facts.Down(d, g.DNSFacts.Pods)
+		down = facts.Missing(d, g.DNSFacts.Pods)
 	}
 	return lost, down
 }

@@ -259,8 +259,9 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Errorf("kubectl clusterset dns status", "the Corefile of its CoreDNS has lost "+
 			"clusterset.local: names are not answered here, or not after a restart"))
 	}
-	if m.DNSDown != "" {
-		r.add(onHere, report.Errorf("kubectl clusterset dns status", "its DNS: %s", m.DNSDown))
+	if d := m.DNSDown; d != nil {
+		r.add(onHere, report.Finding{Severity: d.Severity, What: "its DNS: " + d.What,
+			Remedy: "kubectl clusterset dns status"})
 	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",

@@ -58,7 +58,7 @@ type Member struct {
 	VIPMode      ipam.Mode                         // of its agent; "" for shared
 	Leases       []coordinationv1.Lease            // of clusterset-system
 	DNSLost      bool                              // CoreDNS was set up here, and its Corefile does not serve the zone
-	DNSDown      string                            // CoreDNS was set up here, and why replicas of it are missing
+	DNSDown      *report.Finding                   // CoreDNS was set up here, and replicas of it are missing
 }
 
 // Report is the state of a clusterset.
