@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +134,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
-	sources := endpoints.Expire(found.sources, s.expired, s.own, &merged)
+	sources := endpoints.Expire(found.sources, s.expired)
 	p := &slicePlan{existing: e.managed}
 	if s.hub { // else the records that they may be of are not known
 		p.existing = append(p.existing, s.given...)
@@ -164,7 +163,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	r.stopWaiting(s.name)
 	remove := r.removeSlices
-	if refused != nil && !exceedsQuota(refused) { // removals may free a quota
+	if refused != nil {
 		remove = r.removeDispensable
 	}
 	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))
@@ -200,6 +199,3 @@ func (r *reconciler) families(
 	families = derived.Families(merged, supported)
 	return families, len(families) == len(merged), err
 }
-
-// exceedsQuota reports whether a quota refused an object. The API server has no reason of its own for that.
-func exceedsQuota(err error) bool { return strings.Contains(err.Error(), "exceeded quota") }

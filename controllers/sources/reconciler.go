@@ -200,7 +200,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		wait = min(wait, in)
 	}
 	if state.Expired {
-		state.OnExpiry, state.KeepLast = spec.OnExpiry, spec.KeepLast
+		state.OnExpiry = spec.OnExpiry
 	}
 	return reconcile.Result{RequeueAfter: wait}, r.save(ctx, cluster, stored, o, m, state, limits)
 }

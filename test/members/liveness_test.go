@@ -210,10 +210,7 @@ func TestT1ADeadMember(t *testing.T) {
 	if bad := changed(); len(bad) > 0 {
 		t.Errorf("b started again, and a was back %d times, or others were gone: %s", len(bad), bad[0])
 	}
-	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.KeepLast = true })
-	b.wantEndpoints(t, m.ns, "only-a", "a/http/10.1.0.2:8080")
-	m.wantWeb(t, "b", "b", "c")
-	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.KeepLast, l.OnExpiry = false, hubv1alpha1.ExpiryNotReady })
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.OnExpiry = hubv1alpha1.ExpiryNotReady })
 	m.wantNotReady(t, "c", "a", "only-a", "10.1.0.2")
 	m.wantNotReady(t, "c", "a", "web", "10.1.0.1")
 	m.wantWeb(t, "c", "b", "c")

@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -182,23 +181,24 @@ func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source
 		out.NoTraffic = true
 		return &out
 	}
-	out.Withheld = maps.Clone(s.Withheld)
+	out.Withheld = map[string]bool{}
 	for _, p := range s.Ports {
-		if name, ok := m.Names[s.ClusterID][p.Name]; ok && !s.Withheld[p.Name] && !carries(name) {
-			if out.Withheld == nil {
-				out.Withheld = map[string]bool{}
-			}
+		if name, ok := m.Names[s.ClusterID][p.Name]; ok && !carries(name) {
 			out.Withheld[p.Name] = true
 		}
 	}
 	return &out
 }
 
-// selectedBySome reports whether a tier of the import's preference selects a cluster.
-func selectedBySome(m *conflict.Merged, cluster string, own clusterset.Place) bool {
-	return slices.ContainsFunc(clusterset.Tiers(m.Preference), func(t clusterset.Tier) bool {
-		return t.Selects(place(m, cluster), own)
-	})
+// importPorts returns the names in the import of the ports that a source serves.
+func (src *Source) importPorts(m *conflict.Merged) map[string]bool {
+	out := map[string]bool{}
+	for i := range src.Ports {
+		if name, ok := m.Names[src.ClusterID][src.Ports[i].Name]; ok {
+			out[name] = true
+		}
+	}
+	return out
 }
 
 // count returns the endpoints of a source, without those that end: a rollout makes no tier look ill.

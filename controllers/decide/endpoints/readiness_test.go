@@ -7,14 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// TestT1WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent restarts and sees no hub,
-// keepLast finds what it kept before, and what nothing is against any more is as its owner says. Nothing is written
-// twice.
+// TestT1WhatAnOwnerSaysIsRemembered though it is not what is written: after a restart of the agent that sees no hub, a
+// member that is live again is as its owner says. Nothing is written twice.
 func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	yes, no := true, false
 	said := []hubv1alpha1.Endpoint{
@@ -31,54 +29,37 @@ func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	names := map[string]string{"http": "http"}
 	m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
 	imp := &Import{Namespace: "shop", Name: "web", UID: "i", Derived: "derived-x", Manager: "us", Merged: m}
-	against := map[string]func([]*Source) []*Source{
-		"the dead": func(s []*Source) []*Source {
-			return Expire(s, map[string]liveness.State{
-				"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
-			}, clusterset.Place{Cluster: "me"}, m)
-		},
+	expire := func(s *Source) *discoveryv1.EndpointSlice {
+		states := map[string]liveness.State{"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady}}
+		return Desired(Expire([]*Source{s}, states)[0], imp)
 	}
-	for what, decided := range against {
-		own, lost := serving("a", discoveryv1.AddressTypeIPv4, true, "http"), serving(
-			"a",
-			discoveryv1.AddressTypeIPv4,
-			false,
-			"http",
-		)
-		src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
-		src.Record, src.Created, src.Revision, src.Endpoints = "u.b", 100, 7, said
-		src.ServiceNamespace, src.ServiceName = "shop", "web"
-		asItIs := Desired(src, imp)
-		written := Desired(decided([]*Source{own, src})[1], imp)
-		for _, e := range written.Endpoints {
-			if *e.Conditions.Ready || *e.Conditions.Serving {
-				t.Fatalf("%s: %+v is ready", what, e)
-			}
+	src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
+	src.Record, src.Created, src.Revision, src.Endpoints = "u.b", 100, 7, said
+	src.ServiceNamespace, src.ServiceName = "shop", "web"
+	asItIs, written := Desired(src, imp), expire(src)
+	for _, e := range written.Endpoints {
+		if *e.Conditions.Ready || *e.Conditions.Serving {
+			t.Fatalf("%+v is ready", e)
 		}
-		seen := written.DeepCopy()
-		remembered, err := Restore(seen)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again := Plan(
-			[]*discoveryv1.EndpointSlice{Desired(decided([]*Source{own, &remembered})[1], imp)},
-			[]*discoveryv1.EndpointSlice{seen},
-		); len(
-			again.Update,
-		) > 0 {
-			t.Errorf("%s: a settled slice is written again: %+v", what, again.Update[0])
-		}
-		floor := Plan(
-			[]*discoveryv1.EndpointSlice{Desired(decided([]*Source{lost, &remembered})[1], imp)},
-			[]*discoveryv1.EndpointSlice{seen},
-		)
-		if len(floor.Update) != 1 || !equality.Semantic.DeepEqual(floor.Update[0].Endpoints, asItIs.Endpoints) ||
-			!equality.Semantic.DeepEqual(floor.Update[0].Annotations, asItIs.Annotations) {
-			t.Errorf("%s: the last are not kept as their owner says: %+v", what, floor.Update)
-		}
-		if !equality.Semantic.DeepEqual(seen, written) {
-			t.Errorf("%s: a cached slice was changed", what)
-		}
+	}
+	seen := written.DeepCopy()
+	remembered, err := Restore(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := func(desired *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+		return Plan([]*discoveryv1.EndpointSlice{desired}, []*discoveryv1.EndpointSlice{seen}).Update
+	}
+	if again := plan(expire(&remembered)); len(again) > 0 {
+		t.Errorf("a settled slice is written again: %+v", again[0])
+	}
+	if live := plan(Desired(&remembered, imp)); len(live) != 1 ||
+		!equality.Semantic.DeepEqual(live[0].Endpoints, asItIs.Endpoints) ||
+		!equality.Semantic.DeepEqual(live[0].Annotations, asItIs.Annotations) {
+		t.Errorf("a member that is live again is not as its owner says: %+v", live)
+	}
+	if !equality.Semantic.DeepEqual(seen, written) {
+		t.Error("a cached slice was changed")
 	}
 }
 

@@ -1,7 +1,6 @@
 package liveness
 
 import (
-	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +17,6 @@ const (
 
 	annotationState    = "clusterset-dns.io/state"     // Live or Expired
 	annotationOnExpiry = "clusterset-dns.io/on-expiry" // policy for the endpoints of an expired source
-	annotationKeepLast = "clusterset-dns.io/keep-last" // true or false
 
 	stateLive    = "Live"
 	stateExpired = "Expired"
@@ -31,7 +29,6 @@ func LeaseName(cluster string) string { return "source-" + cluster }
 type State struct {
 	Expired  bool
 	OnExpiry hubv1alpha1.ExpiryPolicy // policy for the endpoints of an expired source
-	KeepLast bool                     // endpoints of an expired source stay if no live cluster has others
 }
 
 // Write stores the state in the annotations of a Lease. The policy is stored for an expired source only, so that a
@@ -39,12 +36,9 @@ type State struct {
 func (s State) Write(annotations map[string]string) {
 	annotations[annotationState] = stateLive
 	delete(annotations, annotationOnExpiry)
-	delete(annotations, annotationKeepLast)
 	if s.Expired {
 		annotations[annotationState] = stateExpired
-		annotations[annotationOnExpiry], annotations[annotationKeepLast] = string(s.OnExpiry), strconv.FormatBool(
-			s.KeepLast,
-		)
+		annotations[annotationOnExpiry] = string(s.OnExpiry)
 	}
 }
 
@@ -53,11 +47,7 @@ func StateOf(lease *coordinationv1.Lease) State {
 	if lease == nil || lease.Annotations[annotationState] != stateExpired {
 		return State{}
 	}
-	return State{
-		Expired:  true,
-		OnExpiry: hubv1alpha1.ExpiryPolicy(lease.Annotations[annotationOnExpiry]),
-		KeepLast: lease.Annotations[annotationKeepLast] == "true",
-	}
+	return State{Expired: true, OnExpiry: hubv1alpha1.ExpiryPolicy(lease.Annotations[annotationOnExpiry])}
 }
 
 // RenewingSince returns the time since which an expired source renews again and is damped (T3); zero if it does not

@@ -16,7 +16,7 @@ func TestStateSurvivesTheLease(t *testing.T) {
 	}
 	lease.Annotations = map[string]string{}
 	for _, v := range []State{
-		{Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
+		{Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady},
 		{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove},
 		{},
 	} {

@@ -426,9 +426,6 @@ func (f *Facts) expired(cluster string) string {
 			continue
 		}
 		said := "its endpoints follow onExpiry=" + string(v.OnExpiry)
-		if v.KeepLast {
-			said += ", except those of ports that no other cluster serves (keepLast)"
-		}
 		if v := reach.Read(lease); v.State == reach.Unreachable {
 			return fmt.Sprintf("neither its agent nor its endpoints answered here at %s, while others did; %s",
 				v.Since.UTC().Format(time.RFC3339), said)

@@ -146,9 +146,6 @@ type LeaseSpec struct {
 	// +kubebuilder:validation:Enum=Remove;NotReady;Keep
 	// +kubebuilder:default=Remove
 	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
-	// keepLast keeps the endpoints of expired members for ports that no live member serves.
-	// +optional
-	KeepLast bool `json:"keepLast,omitempty"`
 	// mostSilent says what happens while more than half of the other members, and at least two, do not renew their
 	// Leases. Hold assumes a fault of the hub or its network, and expires none of them. Expire expires each of
 	// them.
