@@ -67,7 +67,7 @@ func stop(t *testing.T, i *caddy.Instance) {
 	t.Helper()
 	i.Stop()
 	i.ShutdownCallbacks()
-	if n := len(registry.open); n != 0 {
+	if n := len(watches.All()); n != 0 {
 		t.Errorf("%d watches are left", n)
 	}
 }
@@ -124,14 +124,7 @@ func TestX7Life(t *testing.T) {
 	eventually(t, "a change after a new list is answered", func() bool { return over(t, i, web) == "10.0.0.3" })
 
 	api.Close()
-	only := func() *watch {
-		registry.Lock()
-		defer registry.Unlock()
-		for _, w := range registry.open {
-			return w
-		}
-		return nil
-	}
+	only := func() *watch { return watches.All()[0] }
 	eventually(t, "the outage is noticed", func() bool { return !only().Up() })
 	before := only()
 	if i, err = i.Restart(corefile(path, "ttl 60")); err != nil {
@@ -143,8 +136,8 @@ func TestX7Life(t *testing.T) {
 	if _, err := i.Restart(corefile(path, "ttl -1")); err == nil {
 		t.Error("a wrong Corefile is taken")
 	}
-	if got := over(t, i, web); got != "10.0.0.3" || only().refs != 1 {
-		t.Errorf("after a failed reload: %s, %d references", got, only().refs)
+	if got := over(t, i, web); got != "10.0.0.3" || only() != before {
+		t.Errorf("after a failed reload: %s; the same watch: %v", got, only() == before)
 	}
 	for _, metric := range []struct {
 		name string
@@ -262,7 +255,7 @@ func TestMetrics(t *testing.T) {
 	t.Cleanup(func() { api.Close() })
 	i := serve(t, corefile(kubeconfig(t, api.URL), ""))
 	defer stop(t, i)
-	for _, w := range registry.open {
+	for _, w := range watches.All() {
 		eventually(t, "the list", func() bool { return w.Synced() && w.Up() })
 		w.store.published.Store(s.table())
 		w.mu.Lock()

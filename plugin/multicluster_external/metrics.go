@@ -37,9 +37,8 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
-	registry.Lock()
-	defer registry.Unlock()
-	if len(registry.open) == 0 {
+	open := watches.All()
+	if len(open) == 0 {
 		return
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
@@ -49,7 +48,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	heard := int64(math.MaxInt64)
 	var out leftOut
 	clusters := map[bool]int{}
-	for _, w := range registry.open {
+	for _, w := range open {
 		if !w.Synced() {
 			synced = 0
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,9 +48,6 @@ type resource struct {
 	health    *health
 	streaming bool // a streamed list has begun and is not complete; only the Reflector's goroutine uses it
 }
-
-// listerWatcher returns what the Reflector uses. relist notices an API server that was restored from a backup.
-func (r *resource) listerWatcher() cache.ListerWatcher { return relist.New(r) }
 
 // IsWatchListSemanticsUnSupported is what the Reflector asks before it streams a list.
 func (r *resource) IsWatchListSemanticsUnSupported() bool { return r.listsWhole }

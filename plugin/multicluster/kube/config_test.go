@@ -72,8 +72,8 @@ func TestOutsideOfAClusterIsAnError(t *testing.T) {
 	if _, err := Open(Config{}); err == nil || !strings.Contains(err.Error(), "set kubeconfig or endpoint") {
 		t.Error(err)
 	}
-	if len(opened()) != 0 {
-		t.Error("the registry holds what could not start")
+	if len(watches.All()) != 0 {
+		t.Error("a Watch that could not start is open")
 	}
 }
 

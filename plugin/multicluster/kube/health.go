@@ -24,34 +24,32 @@ const (
 
 // health keeps the results of requests to the API server, and logs each change once, not at every attempt.
 type health struct {
-	mu       sync.Mutex
-	log      clog.P
-	synced   func() bool
-	wanted   int                // resources
-	answered map[string]trouble // by kind; none: the last request was answered
-	refusals map[string]error   // by kind: what is missing or forbidden, as it was answered last
+	mu     sync.Mutex
+	log    clog.P
+	synced func() bool
+	wanted int                   // resources
+	last   map[*resource]trouble // of the last request; none: it was answered
 }
 
 func newHealth(resources int, synced func() bool) *health {
-	return &health{
-		log: log, synced: synced, wanted: resources,
-		answered: make(map[string]trouble), refusals: make(map[string]error),
-	}
+	return &health{log: log, synced: synced, wanted: resources, last: make(map[*resource]trouble)}
 }
 
 // up reports whether the last request of every resource was answered.
 func (h *health) up() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.answered) == h.wanted && !h.troubled(none)
+	return len(h.last) == h.wanted && !h.troubled(none)
 }
 
 // refused is an error while something is missing or forbidden (L2).
 func (h *health) refused() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, err := range h.refusals {
-		return err
+	for r, t := range h.last {
+		if t == missing || t == forbidden {
+			return refusal(r, t)
+		}
 	}
 	return nil
 }
@@ -61,7 +59,7 @@ func (h *health) observe(r *resource, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := classify(err)
-	before, known := h.answered[r.kind]
+	before, known := h.last[r]
 	if known && before == t {
 		return
 	}
@@ -69,19 +67,16 @@ func (h *health) observe(r *resource, what request, err error) {
 	if what == watching && t == forbidden {
 		consequence = "changes come with a list at each try"
 	}
-	h.answered[r.kind] = t
+	h.last[r] = t
 	switch t {
 	case none:
-		delete(h.refusals, r.kind)
 		if before != none && !h.troubled(none) {
 			h.log.Infof("The API server answers again")
 		}
 	case missing:
-		h.refusals[r.kind] = refusal(r, t)
-		h.log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], consequence)
+		h.log.Errorf("%v; %s, and it is tried again", refusal(r, t), consequence)
 	case forbidden:
-		h.refusals[r.kind] = refusal(r, t)
-		h.log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
+		h.log.Errorf("%v; %s, and it is tried again (%v)", refusal(r, t), consequence, cause(err))
 	case unauthorized:
 		if !said {
 			h.log.Errorf("The API server does not accept our credentials: check the kubeconfig or the "+
@@ -97,7 +92,7 @@ func (h *health) observe(r *resource, what request, err error) {
 
 // troubled reports whether some resource has that trouble, or with none, any.
 func (h *health) troubled(t trouble) bool {
-	for _, o := range h.answered {
+	for _, o := range h.last {
 		if o == t && t != none || t == none && o != none {
 			return true
 		}

@@ -38,7 +38,6 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		{imports, apierrors.NewForbidden(gr, "", nil), "apply deploy/coredns, or", false},
 		{endpoints, nil, "", false},
 		{imports, errors.New("refused"), "Cannot list and watch ServiceImports", false},
-		// no answer: what was refused is
 		{imports, apierrors.NewUnauthorized("token"), "does not accept our credentials", false},
 		{imports, nil, "answers again", true},
 		{imports, nil, "", true},
@@ -52,7 +51,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		if h.up() != step.up {
 			t.Errorf("step %d: up %v", i, h.up())
 		}
-		if refused := h.refused() != nil; refused != (i >= 5 && i <= 9) {
+		if refused := h.refused() != nil; refused != (i >= 5 && i <= 7) {
 			t.Errorf("step %d: refused %v", i, refused)
 		}
 	}
@@ -126,7 +125,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		if _, err := r.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err != nil {
 			t.Fatal(err)
 		}
-		if len(r.health.answered) != 0 {
+		if len(r.health.last) != 0 {
 			t.Error("answered before its end")
 		}
 		return &intake{resource: r, into: newStore(false).sliceFeed()}
@@ -140,7 +139,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err == nil {
 		t.Error("the Reflector does not back off after a list that broke off")
 	}
-	if broken.health.answered["EndpointSlices"] != unreachable {
+	if broken.health.last[broken.resource] != unreachable {
 		t.Error("a list that broke off is an answer")
 	}
 	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil || !broken.health.up() {

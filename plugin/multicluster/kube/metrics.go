@@ -87,8 +87,8 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
-	watches := opened()
-	if len(watches) == 0 {
+	open := watches.All()
+	if len(open) == 0 {
 		return
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
@@ -97,7 +97,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	synced, up := 1.0, 1.0
 	heard := int64(math.MaxInt64)
 	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
-	for _, w := range watches {
+	for _, w := range open {
 		if !w.Synced() {
 			synced = 0
 		}

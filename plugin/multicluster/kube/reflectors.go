@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/go-logr/logr/funcr"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -103,7 +104,8 @@ func (r *Reflectors) run(kind *resource, into cache.ReflectorStore) {
 	i := &intake{resource: kind, into: into}
 	r.intakes = append(r.intakes, i)
 	logger := klog.FromContext(r.ctx)
-	reflector := cache.NewReflectorWithOptions(kind.listerWatcher(), nil, i, cache.ReflectorOptions{
+	// relist notices an API server that was restored from a backup.
+	reflector := cache.NewReflectorWithOptions(relist.New(kind), nil, i, cache.ReflectorOptions{
 		Logger: &logger, Name: "multicluster", TypeDescription: kind.kind, Backoff: &backoff,
 	})
 	r.done.Go(func() { reflector.RunWithContext(r.ctx) })

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -14,10 +15,23 @@ import (
 // Corefile share it (L4).
 type Watch struct {
 	*Reflectors
-	key   string
-	refs  int // guarded by the registry
 	store *store
 }
+
+var watches reload.Shared[*Watch]
+
+// Open returns the Watch of c, which it starts if none is open, and counts a reference. It makes no request itself, so
+// it does not fail or wait while the API server is down. It fails if c, or a file that c names, is invalid.
+func Open(c Config) (*Watch, error) {
+	key, err := c.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	return watches.Open(key, func() (*Watch, error) { return start(c) })
+}
+
+// Close releases a reference. The last one stops the Watch and waits until it has stopped.
+func (w *Watch) Close() { watches.Close(w) }
 
 // Index returns the index, which is the same one for the life of the Watch. It is empty before the first build.
 func (w *Watch) Index() *catalog.Index { return w.store.index }
@@ -29,8 +43,8 @@ func (w *Watch) Synced() bool { return w.store.synced.Load() }
 func (w *Watch) Wait() <-chan struct{} { return w.store.done }
 
 // start returns a Watch whose Reflectors run.
-func start(c Config, key string) (*Watch, error) {
-	w := &Watch{key: key, store: newStore(c.NamespaceLabels != "")}
+func start(c Config) (*Watch, error) {
+	w := &Watch{store: newStore(c.NamespaceLabels != "")}
 	w.store.topology = c.Topology
 	resources, err := c.resources()
 	if err != nil {

@@ -526,8 +526,8 @@ func TestWatchesAreSharedAndStop(t *testing.T) {
 		t.Error("a closed Watch goes on")
 	}
 	two.Close() // one too many does no harm
-	if len(opened()) != 0 {
-		t.Error("the registry holds closed Watches")
+	if len(watches.All()) != 0 {
+		t.Error("closed Watches count as open")
 	}
 }
 
