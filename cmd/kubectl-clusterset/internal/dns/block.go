@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
@@ -26,8 +27,12 @@ const (
 // with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has a block or a line
 // of its own for the zone, it returns the Corefile without our block if that does the same, and otherwise an error.
 //
-// A block of ours that its user has given options stays as it is while it answers the zone.
+// The block stays where it is if nothing changes. With --replace, a block that the user extended stays while it answers
+// the zone.
 func with(text, block string) (string, error) {
+	if strings.Contains(text, begin+block+end) || strings.Contains(text, joined+block+end) {
+		return text, nil
+	}
 	address, _, _ := strings.Cut(block, "{")
 	if strings.Contains(block, "multicluster") && ours(text) && answered(text) && strings.Contains(text, address) {
 		return text, nil
@@ -43,11 +48,11 @@ func with(text, block string) (string, error) {
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
 		has := slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
-		ours := len(b.All("multicluster")) > 0 && b.Stanza("multicluster", zone) != nil
-		if ours && strings.Contains(block, "multicluster") {
+		served := b.Stanza("multicluster", zone) != nil
+		if served && strings.Contains(block, "multicluster") {
 			return text, nil
 		}
-		if has || ours {
+		if has || served {
 			return "", errors.New("the Corefile has a server block or a line multicluster for " + zone +
 				" that this command did not add")
 		}
@@ -74,8 +79,8 @@ func remove(text string) string {
 	return text
 }
 
-// removeAlike returns a Corefile without a server block that equals the one of Install, apart from comments and
-// whitespace: somebody added it by hand.
+// removeAlike removes a server block that somebody added by hand, and that equals the one of Install apart from
+// comments and whitespace.
 func removeAlike(text string) string {
 	want, _ := corefile.Parse(fmt.Sprintf(answers, port(text))) // it parses
 	all := strings.SplitAfter(text, "\n")
@@ -104,12 +109,12 @@ func answered(text string) bool {
 // ours reports whether a text has our block.
 func ours(text string) bool { return remove(text) != text }
 
-// port returns the port of the Corefile's block for everything: others than 53 are behind a Service.
+// port returns the port of the root zone's block. A Service may map port 53 to another one.
 func port(text string) string {
 	if c, err := corefile.Parse(text); err == nil {
 		for _, b := range c.Blocks {
 			for _, k := range b.Keys {
-				if k.Zone == "" {
+				if k.Zone == "" && k.Scheme == "" {
 					return k.Port
 				}
 			}
@@ -152,6 +157,8 @@ func chartServers(text string) (out []any, err error) {
 			z := map[string]any{"zone": k.Zone + "."}
 			if k.Scheme != "" {
 				z["scheme"] = k.Scheme + "://"
+			} else {
+				z["use_tcp"] = true // else the chart's Service has the port for UDP alone
 			}
 			if zones = append(zones, z); k.Port != b.Keys[0].Port {
 				return nil, fmt.Errorf("a server block is for the ports %s and %s", b.Keys[0].Port, k.Port)
@@ -174,9 +181,9 @@ func chartServers(text string) (out []any, err error) {
 			}
 			plugins = append(plugins, p)
 		}
-		var number int
-		if _, err := fmt.Sscan(b.Keys[0].Port, &number); err != nil {
-			return nil, err
+		number, err := strconv.Atoi(b.Keys[0].Port)
+		if err != nil {
+			return nil, fmt.Errorf("a server block has the port %s, which is no number", b.Keys[0].Port)
 		}
 		out = append(out, map[string]any{"zones": zones, "port": number, "plugins": plugins})
 	}

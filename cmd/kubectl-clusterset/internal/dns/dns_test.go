@@ -229,6 +229,12 @@ func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
 		if again, err := with(changed, block); err != nil || again != changed {
 			t.Errorf("twice, %q becomes %q: %v", text, again, err)
 		}
+		for _, block := range []string{block, fmt.Sprintf(sends, "53", "10.0.0.2")} {
+			first, _ := with(text, block)
+			if again, err := with(first+"other:53 {\n}\n", block); err != nil || again != first+"other:53 {\n}\n" {
+				t.Errorf("what others appended moves our block: %q, %v", again, err)
+			}
+		}
 		if got := remove(changed); got != text {
 			t.Errorf("%q is restored as %q", text, got)
 		}
@@ -496,6 +502,21 @@ func TestOptionsInOurBlockStay(t *testing.T) {
 	if got := remove(edited); got != own {
 		t.Errorf("removed: %q", got)
 	}
+	s := &State{Config: &corev1.ConfigMap{Data: map[string]string{"Corefile": edited}}, ConfigKey: "Corefile"}
+	if got := s.Mode(); got != Replace {
+		t.Errorf("where the image was ours before, the mode is %q", got)
+	}
+}
+
+// TestThePortIsThatOfPlainDNS, which the Service maps port 53 to.
+func TestThePortIsThatOfPlainDNS(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "53", ".:53 {\n}\n": "53", ".:5353 {\n}\n": "5353", "tls://. {\n}\n.:5353 {\n}\n": "5353",
+	} {
+		if got := port(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
 }
 
 // TestACorefileThatCoreDNSRefusesIsNotChanged: it would not apply our block.
@@ -567,6 +588,12 @@ func TestAChartGetsTheSchemesOfABlock(t *testing.T) {
 	got, err := chartServers("tls://. {\n forward . 10.0.0.1\n}\n")
 	want := "[map[plugins:[map[name:forward parameters:. 10.0.0.1]] port:853 zones:[map[scheme:tls:// zone:.]]]]"
 	if fmt.Sprint(got) != want || err != nil {
+		t.Errorf("%v, %v; want %s", got, err, want)
+	}
+	// Without use_tcp, the Service of newer charts has the port for UDP alone.
+	got, err = chartServers(".:53 {\n errors\n}\n")
+	if want = "[map[plugins:[map[name:errors]] port:53 zones:[map[use_tcp:true zone:.]]]]"; fmt.Sprint(got) != want ||
+		err != nil {
 		t.Errorf("%v, %v; want %s", got, err, want)
 	}
 	if got, err := chartServers(

@@ -67,7 +67,7 @@ type Plan struct {
 // Mode returns how our CoreDNS is installed, or "".
 func (s *State) Mode() Mode {
 	switch {
-	case s.original() != "" || ours(s.Corefile()) && strings.Contains(s.Corefile(), "\n    multicluster\n}\n"+end):
+	case s.original() != "" || ours(s.Corefile()) && answered(s.Corefile()):
 		return Replace
 	case s.Beside != nil:
 		return Beside
@@ -314,7 +314,8 @@ func (p *Plan) helm(s *State, to []string) error {
 			return err
 		}
 	}
-	values["servers"] = append(servers, map[string]any{"zones": []any{map[string]any{"zone": zone + "."}}, "port": 53,
+	values["servers"] = append(servers, map[string]any{
+		"zones": []any{map[string]any{"zone": zone + ".", "use_tcp": true}}, "port": 53,
 		"plugins": []any{map[string]any{"name": "errors"},
 			map[string]any{"name": "cache", "configBlock": "success 9984 5\ndenial 9984 1"},
 			map[string]any{"name": "forward", "parameters": ". " + strings.Join(to, " ")}}})

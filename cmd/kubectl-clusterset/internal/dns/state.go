@@ -71,7 +71,7 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 		}
 	}
 	s.KubeDNS, errs[2] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
-	s.Beside, errs[3] = read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
+	s.Beside, errs[3] = BesideDeployment(ctx, c)
 	s.Service, errs[4] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
 	s.Operator, errs[5] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
 	s.HelmConfig, errs[6] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
@@ -115,6 +115,11 @@ func Deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, er
 		}
 	}
 	return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
+}
+
+// BesideDeployment returns our CoreDNS beside the cluster's DNS, or nil.
+func BesideDeployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
+	return read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 }
 
 // CorefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.

@@ -1,6 +1,7 @@
 package gather
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -18,8 +19,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// dnsState returns what is wrong with a CoreDNS that has the rights which dns install gives: whether its Corefile does
-// not serve the zone, and which replicas are missing. What cannot be read proves nothing.
+// dnsState returns what is wrong with DNS where ClusterRole clusterset-dns:coredns shows that it was set up: whether
+// the Corefile of the cluster's CoreDNS does not serve the zone, and which replicas are missing, of that CoreDNS or of
+// ours beside it. What cannot be read proves nothing.
 func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.Finding) {
 	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
 	if err != nil || role == nil {
@@ -32,7 +34,20 @@ func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.
 	if d := g.DNSFacts.Deployment; d != nil {
 		down = facts.Missing(d, g.DNSFacts.Pods)
 	}
+	if down == nil || down.Severity == report.Warning {
+		down = cmp.Or(besideDown(ctx, c), down)
+	}
 	return lost, down
+}
+
+// besideDown finds that replicas of our Deployment beside the cluster's DNS are missing.
+func besideDown(ctx context.Context, c *cluster.Cluster) *report.Finding {
+	d, err := dns.BesideDeployment(ctx, c)
+	if err != nil || d == nil {
+		return nil
+	}
+	pods, _ := c.PodsOf(ctx, d) // without them a reason is missing
+	return facts.Missing(d, pods)
 }
 
 // dns reads CoreDNS's Deployment and Corefile.
@@ -48,7 +63,8 @@ func (g *gatherer) dns(ctx context.Context) (err error) {
 	return g.coreCorefile(ctx, g.DNSFacts.Deployment)
 }
 
-// coreCorefile reads CoreDNS's Corefile from the ConfigMap that its Deployment mounts, by default kubeadm's.
+// coreCorefile reads CoreDNS's Corefile from the ConfigMap that its Deployment mounts. Without such a mount it reads
+// kubeadm's: ConfigMap coredns, key Corefile.
 func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error {
 	name, key := dns.CorefileOf(d)
 	if name == "" {
@@ -70,6 +86,7 @@ func (g *gatherer) corefile(ctx context.Context, name, key string) (string, erro
 	return m.Data[key], nil
 }
 
+// nodeLocal reads the Corefile of NodeLocal DNSCache.
 func (g *gatherer) nodeLocal(ctx context.Context) (err error) {
 	g.DNSFacts.NodeLocal, err = g.corefile(ctx, "node-local-dns", "Corefile")
 	return err
@@ -77,10 +94,6 @@ func (g *gatherer) nodeLocal(ctx context.Context) (err error) {
 
 // dnsAnswers asks the Pods of the cluster's DNS.
 func (g *gatherer) dnsAnswers(ctx context.Context) error {
-	right := cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: "kube-system"}
-	if err := g.Member.Allowed(ctx, []cluster.Right{right}); err != nil {
-		return err
-	}
 	r := dns.Runner{Cluster: g.Member, Ask: dns.Forwarded(g.Member.Config)}
 	var err error
 	g.DNSFacts.Unanswered, err = r.Unanswered(ctx)
@@ -94,8 +107,8 @@ func (g *gatherer) dnsRights(ctx context.Context) error {
 		return err
 	}
 	account := "coredns"
-	if d != nil && d.Spec.Template.Spec.ServiceAccountName != "" {
-		account = d.Spec.Template.Spec.ServiceAccountName
+	if d != nil {
+		account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
 	}
 	there, err := kube.Get[*corev1.ServiceAccount](ctx, g.Member, types.NamespacedName{Namespace: "kube-system",
 		Name: account})
