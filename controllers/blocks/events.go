@@ -20,7 +20,7 @@ const (
 	ReasonPropertyInvalid     = "PropertyInvalid"
 )
 
-// report logs what a pass changed, and reports changed conditions, and each property that cannot be read, once. The
+// report logs what a pass changed, and reports changed conditions and properties that have become unreadable. The
 // conditions name who gets no block, and which ranges overlap.
 func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
 	for _, b := range plan.Released {
@@ -35,9 +35,11 @@ func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alph
 	before := r.unreadable
 	r.unreadable = map[grants.Finding]bool{}
 	for _, u := range plan.Unreadable {
-		if r.unreadable[u] = true; before[u] {
+		r.unreadable[u] = true
+		if before[u] {
 			continue
 		}
+		// The plan names only members that f has.
 		i := slices.IndexFunc(f.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == u.Member })
 		r.Events.Event(&f.Profiles[i], kube.Warning, ReasonPropertyInvalid, u.Message)
 	}

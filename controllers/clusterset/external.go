@@ -25,7 +25,7 @@ const (
 	AnnotationExternalWeight = "clusterset-dns.io/external-weight"
 )
 
-// The ClusterProperties that say where a cluster is. A record with a load balancer states them before others.
+// The ClusterProperties of a cluster's place. A record with a load balancer keeps them first if it cannot hold all.
 const (
 	propertyRegion    = "region"
 	propertyContinent = "continent"
@@ -34,7 +34,7 @@ const (
 
 // Bounds of a load balancer: those in the record's CRD.
 const (
-	maxExternal   = 16 // IP addresses, and host names
+	maxExternal   = 16 // of IP addresses, and of host names
 	maxWeight     = 1000
 	defaultWeight = 100
 )
@@ -51,7 +51,8 @@ type External struct {
 }
 
 // ParseExternal returns the load balancer of a record that ParseExport accepts, or nil if it has none. It leaves out
-// what is invalid, and addresses that no other cluster may have (SPEC S4), and returns an error for each address.
+// what is invalid, and addresses that no other cluster may have (SPEC S4). The errors name refused addresses and
+// exceeded limits.
 func ParseExternal(spec *hubv1alpha1.ServiceExportRecordSpec, reserved []netip.Prefix) (*External, []error) {
 	if spec.External == nil {
 		return nil, nil
@@ -87,7 +88,7 @@ func ParseExternal(spec *hubv1alpha1.ServiceExportRecordSpec, reserved []netip.P
 		return addr.String(), checkAddress(addr, reserved)
 	})
 	out.Hostnames = keep(spec.External.Hostnames, parseHostname)
-	out.setPlace(spec.Properties) // its owner reads of what is invalid
+	out.setPlace(spec.Properties) // the exporter reports what is invalid
 	return out, refused
 }
 
@@ -113,8 +114,8 @@ func (e *External) setPlace(properties map[string]string) (invalid []error) {
 
 func parseHostname(text string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
-	_, notIP := netip.ParseAddr(name)
-	if notIP == nil || len(validation.IsFullyQualifiedDomainName(field.NewPath("hostname"), name)) > 0 {
+	if _, err := netip.ParseAddr(name); err == nil || strings.HasSuffix(name, ".") ||
+		len(validation.IsFullyQualifiedDomainName(field.NewPath("hostname"), name)) > 0 {
 		return "", fmt.Errorf("host name %q: want a DNS name of at least two labels", text)
 	}
 	return name, nil

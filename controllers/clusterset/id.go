@@ -2,13 +2,15 @@ package clusterset
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // CheckID returns why id is no cluster ID, nil if it is one: one DNS label, or two joined by a dot, of at most 63
-// characters in all, because it becomes a label value (K2149).
+// characters in all, because it becomes a label value (KEP-2149).
 func CheckID(id string) error {
 	labels := strings.Split(id, ".")
 	if len(id) > 63 || len(labels) > 2 {
@@ -35,9 +37,10 @@ func RecordName(service, namespace, cluster string) string {
 var dots = map[string]int{"ServiceExportRecord": 2, "EndpointRecord": 1}
 
 // RecordKinds returns the kinds of records on the hub.
-func RecordKinds() []string { return []string{"EndpointRecord", "ServiceExportRecord"} }
+func RecordKinds() []string { return slices.Sorted(maps.Keys(dots)) }
 
-// RecordOwner returns the cluster ID in the name of a record, which its CRD enforces; "" if there is none.
+// RecordOwner returns the cluster ID at the end of a record's name, or "". The CRD enforces that ID. kind is one of
+// RecordKinds.
 func RecordOwner(kind, name string) string {
 	for range dots[kind] {
 		var found bool

@@ -21,7 +21,7 @@ func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller
 	return controller.NewUnmanaged(c.Name, o)
 }
 
-// Options returns the options that every manager runs a controller with.
+// Options returns the reconciler, the rate limiter and the timeout of a controller.
 func (c Controller) Options() controller.Options {
 	return controller.Options{
 		Reconciler:            conflictRetrier{c.Reconciler, backoff(c.Name)},
@@ -30,15 +30,15 @@ func (c Controller) Options() controller.Options {
 	}
 }
 
-// reconcileTimeout is longer than the minute after which an API server ends a request by default. A
-// proxy may not pass on the end.
+// reconcileTimeout is longer than an API server's default request timeout of one minute. A proxy may not report that
+// the request ended.
 const reconcileTimeout = 90 * time.Second
 
 // conflictRetrier requeues a request after a conflict, with backoff and without an error in the log: a stale cache or
 // another writer is normal under optimistic concurrency.
 type conflictRetrier struct {
 	reconcile.Reconciler
-	retry workqueue.TypedRateLimiter[reconcile.Request]
+	retry workqueue.TypedRateLimiter[reconcile.Request] // counts conflicts: RequeueAfter resets that of the queue
 }
 
 // Reconcile implements reconcile.Reconciler.

@@ -17,23 +17,23 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// settled is what a pass decided about a name that needs nothing more. While all else of the name stays the same, the
-// next passes only look at endpoints that have changed since. So the change of an endpoint costs little, however many
-// clusters export the name.
+// settled is the result of a complete pass over a name, with the versions of the objects that it read. While nothing
+// but endpoints changes, the next passes look only at the endpoints that have changed. So a change of an endpoint costs
+// little, however many clusters export the name.
 type settled struct {
 	basis  map[string]version // of all objects but endpoints
 	want   *endpoints.Import
 	slices map[string][2]version // by record: of what was published and of what was imported
 }
 
-// published is one slice of one source cluster: an EndpointRecord, or an EndpointSlice of this cluster.
-type published struct {
+// publishedSlice is one slice of one source cluster: an EndpointRecord, or an EndpointSlice of this cluster.
+type publishedSlice struct {
 	client.Object
 	record   string
 	imported *discoveryv1.EndpointSlice // nil if there is none yet
 }
 
-func (p *published) versions() [2]version {
+func (p *publishedSlice) versions() [2]version {
 	return [2]version{versionOf(p.Object), versionOf(p.imported)}
 }
 
@@ -66,8 +66,8 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 		}
 		out[s.copies[i].Name] = versionOf(&s.copies[i])
 	}
-	out["/import"] = versionOf(s.imp)
-	out["/properties"] = version{resourceVersion: fmt.Sprint(s.own.Properties)} // of this cluster
+	out["/import"] = versionOf(s.imp)                                                  // no record's name has a slash
+	out["/properties"] = version{resourceVersion: fmt.Sprintf("%q", s.own.Properties)} // of this cluster
 	if s.export != nil {
 		out["/export"] = versionOf(s.export)
 	}
@@ -77,25 +77,25 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 	return out, true
 }
 
-// published returns the slices of the clusters that export, with what is imported of them. ok is false if more is
-// imported than that.
-func (s *snapshot) published(want *endpoints.Import) (out []published, ok bool) {
+// published returns the slices of the clusters that export, with what is imported of them. ok is false unless both have
+// the same number, and no slice is imported twice.
+func (s *snapshot) published(want *endpoints.Import) (out []publishedSlice, ok bool) {
 	own := s.own.Cluster
 	imported := make(map[string]*discoveryv1.EndpointSlice, len(s.imported))
 	for _, slice := range s.imported {
 		imported[slice.Annotations[endpoints.AnnotationRecord]] = slice
 	}
-	out = make([]published, 0, len(s.records)+len(s.native))
+	out = make([]publishedSlice, 0, len(s.records)+len(s.native))
 	for _, rec := range s.records {
 		if want.Merged.Names[rec.Spec.ClusterID] != nil {
-			out = append(out, published{rec, rec.Name, imported[rec.Name]})
+			out = append(out, publishedSlice{rec, rec.Name, imported[rec.Name]})
 		}
 	}
 	if want.Merged.Names[own] != nil {
 		for _, slice := range s.native {
 			if _, ok := clusterset.EndpointsOf(own, s.name.Name, slice); ok {
 				name := clusterset.EndpointRecordName(string(slice.UID), own)
-				out = append(out, published{slice, name, imported[name]})
+				out = append(out, publishedSlice{slice, name, imported[name]})
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 	supported, err := r.Families(ctx)
 	families := was.want.Merged.Families
 	if err != nil || len(derived.Families(families, supported)) < len(families) || s.anyExpired(was.want) {
-		return false, nil // a whole pass reports the error
+		return false, nil // a whole pass reports the error, or handles the change
 	}
 	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) {
 		return false, nil
@@ -161,7 +161,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 	if !ok {
 		return false, nil
 	}
-	var changed []published
+	var changed []publishedSlice
 	for i := range all {
 		p := &all[i]
 		last, known := was.slices[p.record]
@@ -188,7 +188,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 
 // follow writes the imported slices of what has changed, in the order of a whole pass: removals last.
 func (r *reconciler) follow(
-	ctx context.Context, s *snapshot, want *endpoints.Import, changed []published,
+	ctx context.Context, s *snapshot, want *endpoints.Import, changed []publishedSlice,
 ) (done bool, err error) {
 	plan, found := &slicePlan{}, foundSources{}
 	for i := range changed {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -12,15 +13,15 @@ type headless struct {
 	groups  []*group  // by rank and cluster
 	order   []place   // hosts in the order of answers
 	tiers   []tier    // of order, by rank
-	v4, v6  []string  // the distinct addresses of each tier, twice: every turn of them is a substring
+	v4, v6  []string  // the distinct addresses of each tier, twice in a row: each rotation is a substring
 
 	lists     []Ports             // the distinct lists of ports
 	portIndex *portIndex          // nil if there is at most one list
-	parents   map[string]bool     // the last label of each cluster ID of two labels
-	zones     map[string]*Service // what each zone's endpoints are alone (N12); nil without the option
+	parents   map[string]bool     // the last label of each cluster ID of two labels that has named hosts
+	zones     map[string]*Service // by zone: a Service of that zone's endpoints only (N12); nil without the option
 }
 
-// place is that of a host.
+// place locates a host: the index of its group, and its index there.
 type place struct{ group, host int32 }
 
 // ranks is how many ranks there are (Topology.rank).
@@ -30,7 +31,7 @@ const ranks = 4
 type tier struct {
 	rank  uint8
 	end   int
-	alone bool // it and those before are answered without those after it
+	alone bool // answers end with this tier and leave out later ones
 }
 
 // sourcesOf makes the sources of slices. A source of old, nil for none, is used again if its slices are the same:
@@ -60,7 +61,7 @@ func sourcesOf(all []*Slice, old *headless, t Topology) []*source {
 	return sources
 }
 
-// source finds that of a cluster; nil if there is none.
+// source returns the source of a cluster, or nil.
 func (h *headless) source(cluster string) *source {
 	if h == nil {
 		return nil
@@ -129,7 +130,7 @@ func (h *headless) arrange(t Topology) {
 }
 
 // interleave puts the hosts of some groups into their places of the order. Host i of m stands at (2i+1)/2m of the
-// way, which is a counting sort.
+// way. These positions are integers, so a counting sort places the hosts.
 func (h *headless) interleave(first, end int, order []place) {
 	at := func(i, m int) int { return (2*i + 1) * len(order) / (2 * m) }
 	next := make([]int32, len(order)+1)
@@ -180,7 +181,7 @@ func (h *headless) distinct(wanted Wanted) []string {
 // be.
 func firstSeen(wanted Wanted, n int) func(addr string) bool {
 	if wanted == V6 {
-		seen := make(map[[16]byte]struct{})
+		seen := make(map[[16]byte]struct{}) // grows: most Services have IPv4 alone
 		return func(addr string) bool {
 			before := len(seen)
 			seen[[16]byte([]byte(addr))] = struct{}{}
@@ -190,7 +191,7 @@ func firstSeen(wanted Wanted, n int) func(addr string) bool {
 	seen := make(map[uint32]struct{}, n)
 	return func(addr string) bool {
 		before := len(seen)
-		seen[uint32(addr[0])<<24|uint32(addr[1])<<16|uint32(addr[2])<<8|uint32(addr[3])] = struct{}{}
+		seen[binary.BigEndian.Uint32([]byte(addr))] = struct{}{}
 		return len(seen) > before
 	}
 }
@@ -249,13 +250,13 @@ func (h *headless) addresses(wanted Wanted, w Window) string {
 	return string(all)
 }
 
-// turned is a turn of a list that stands twice in a row.
-func turned(twice string, turn uint64, width int) string {
+// turned returns a rotation of a list that stands twice in a row. Each address has size octets.
+func turned(twice string, rotation uint64, size int) string {
 	n := len(twice) / 2
 	if n == 0 {
 		return ""
 	}
-	start := int(turn%uint64(n/width)) * width
+	start := int(rotation%uint64(n/size)) * size
 	return twice[start : start+n]
 }
 
@@ -290,8 +291,8 @@ func (h *headless) windowed(wanted Wanted, w Window) string {
 	return string(out)
 }
 
-// turn is the place of the i-th of n that a turn visits.
-func turn(i, n int, turn uint64) int { return (i + int(turn%uint64(n))) % n }
+// turn returns the index of the i-th of n that a rotation visits.
+func turn(i, n int, rotation uint64) int { return (i + int(rotation%uint64(n))) % n }
 
 func holds(packed []byte, addr string) bool {
 	for i := 0; i < len(packed); i += len(addr) {
@@ -302,9 +303,9 @@ func holds(packed []byte, addr string) bool {
 	return false
 }
 
-// window takes the hosts that match from where this epoch's window begins, tier by tier, until it is full (M6). What
-// the tiers before leave of the window is how far it moves in a tier with each epoch, so that it comes to every
-// host.
+// window takes the hosts that match from where this epoch's window begins, tier by tier, until it is full (M6). With
+// each epoch it moves in a tier by the places that earlier tiers leave, at least one, so that the tier's hosts take
+// turns.
 func (h *headless) window(w Window, match func(place) bool) (hosts []place, tiers []tier) {
 	hosts = make([]place, 0, min(w.Max, len(h.order)))
 	begin := 0
@@ -328,13 +329,13 @@ func (h *headless) window(w Window, match func(place) bool) (hosts []place, tier
 }
 
 // clip cuts the addresses of one host to the window.
-func (w Window) clip(addrs string, width int) string {
-	n := len(addrs) / width
+func (w Window) clip(addrs string, size int) string {
+	n := len(addrs) / size
 	if w.Max == 0 || n <= w.Max {
 		return addrs
 	}
-	start := w.start(n) * width
-	end := start + w.Max*width
+	start := w.start(n) * size
+	end := start + w.Max*size
 	if end <= len(addrs) {
 		return addrs[start:end]
 	}

@@ -10,10 +10,10 @@ import (
 // Service is all that one namespaced name answers. It is immutable, so a query that has loaded it sees one state
 // (L3).
 type Service struct {
-	key      string // "<svc>.<ns>", lower case
-	v4, v6   string // ClusterSetIP: spec.ips of each family, packed
-	ports    Ports  // ClusterSetIP: the ports of the import
-	headless *headless
+	key      string    // "<svc>.<ns>", lower case
+	v4, v6   string    // ClusterSetIP: spec.ips of each family, packed
+	ports    Ports     // ClusterSetIP: the ports of the import
+	headless *headless // nil for ClusterSetIP
 	kind     Type
 }
 
@@ -22,8 +22,8 @@ type Service struct {
 // does not know, or a name that is no label, since objects of a CRD may have dots in theirs.
 func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from, Topology{}) }
 
-// Rebuild is Build in a topology, after a change: what has not changed since old, nil for none, is used again. The
-// old one must have been built in the same topology.
+// Rebuild is Build for a topology. It uses unchanged parts of old again. old is nil, or was built for the same
+// topology.
 func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
 		return nil
@@ -52,13 +52,13 @@ func (s *Service) withEndpoints(old *Service, from []*Slice, t Topology) *Servic
 		return nil
 	}
 	s.headless = join(sources, before, t)
-	if t.Zonal && s.headless != before {
+	if t.Zonal && s.headless != before { // else it has its zones
 		s.headless.zones = s.zonal(before, t)
 	}
 	return s
 }
 
-// zonal makes the Services that each zone's endpoints are alone.
+// zonal makes one Service for each zone, of that zone's endpoints only.
 func (s *Service) zonal(old *headless, t Topology) map[string]*Service {
 	sources := make(map[string][]*source)
 	for _, all := range s.headless.sources {
@@ -111,7 +111,7 @@ func (s *Service) Same(o *Service) bool {
 	if s.key != o.key || s.kind != o.kind || s.v4 != o.v4 || s.v6 != o.v6 || s.ports != o.ports {
 		return false
 	}
-	return s.headless == nil || s.headless.same(o.headless)
+	return s.headless == nil || s.headless.same(o.headless) // both have the same kind
 }
 
 func (h *headless) same(o *headless) bool {

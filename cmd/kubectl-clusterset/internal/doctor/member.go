@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -34,6 +35,7 @@ var memberChecks = []Check{
 		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, join)
 	}},
 	{"agent-event", []Topic{AgentEvents, Membership}, func(f *Facts) []report.Finding {
+		// The Event says why this cluster is no member. For a member it is out of date.
 		if f.AgentEvent == "" || f.Set != "" && !f.Leaving {
 			return nil
 		}
@@ -41,7 +43,7 @@ var memberChecks = []Check{
 	}},
 }
 
-// TooOld reports whether a Kubernetes version is not supported any more.
+// TooOld reports whether a Kubernetes version is below Oldest; false if it cannot be parsed.
 func TooOld(v string) bool {
 	parsed, err := version.ParseGeneric(v)
 	return err == nil && parsed.LessThan(version.MustParseGeneric(Oldest))
@@ -115,7 +117,7 @@ func membership(f *Facts) []report.Finding {
 func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
 
 func agentDeployment(f *Facts) []report.Finding {
-	if d := f.Deployment; d != nil && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+	if d := f.Deployment; d != nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
 		return wrong(facts.StartAgent, "the agent's Deployment is scaled to 0")
 	}
 	if f.Deployment == nil {
@@ -127,7 +129,7 @@ func agentDeployment(f *Facts) []report.Finding {
 	runs := f.Deployment.Status.AvailableReplicas > 0
 	for i := range f.Pods {
 		why := facts.Waiting(&f.Pods[i])
-		if why == "" || f.live() && !runs {
+		if why == "" || f.live() && !runs { // else the agent runs elsewhere
 			continue
 		}
 		remedy := facts.LookAt(&f.Pods[i], why)
@@ -147,7 +149,7 @@ func agentDeployment(f *Facts) []report.Finding {
 		"no replica of the agent is available")
 }
 
-// argument returns the value of --name=value in the agent's container; the last one counts.
+// argument returns the last --name=value of any container of the agent, or "".
 func (f *Facts) argument(name string) (value string) {
 	if f.Deployment == nil {
 		return ""
