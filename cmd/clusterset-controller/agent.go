@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,6 +70,12 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 	if f.cluster != "" {
 		if err := clusterset.CheckID(f.cluster); err != nil {
 			return f, nil, fmt.Errorf("--cluster-id: %w", err)
+		}
+	}
+	if f.answer != "" {
+		_, port, err := net.SplitHostPort(f.answer)
+		if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || n == 0 {
+			return f, nil, fmt.Errorf("--answer-bind-address: %q: want [IP]:PORT, such as :8082", f.answer)
 		}
 	}
 	f.dnsEndpoints = strings.ToLower(strings.TrimSuffix(f.dnsEndpoints, "."))

@@ -14,11 +14,14 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
-	probePatience = 3 * time.Second // for one connection or one DNS question
+	probePatience = 3 * time.Second // for one connection, or for the lookup of one name
 	probeTries    = 100             // connections at most, for one request
+	probeAtOnce   = 10              // connections at a time
 )
 
 // probeCommand serves what kubectl clusterset verify asks of its Pods: who they are, and what they reach.
@@ -45,7 +48,7 @@ func probeCommand(ctx context.Context, args []string) error {
 }
 
 // probe answers its name at /name. At /resolve?name= it resolves a name and returns a list of addresses; at
-// /ask?address=&times= it connects that often and returns how often which name answered.
+// /ask?address=&times= it opens that many connections and returns the number of answers by name.
 func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
@@ -71,37 +74,50 @@ func probe(name string) http.Handler {
 	return mux
 }
 
-// ask returns how often which name answered at an address. The first failure ends it.
+// ask connects to an address that many times and returns the number of answers by name. The first failure ends it.
 func ask(ctx context.Context, address string, times int) (map[string]int, error) {
 	if _, err := netip.ParseAddrPort(address); err != nil {
 		return nil, err
 	}
 	c := &http.Client{Timeout: probePatience, Transport: &http.Transport{DisableKeepAlives: true}}
+	names := make([]string, times)
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(probeAtOnce)
+	for i := range times {
+		all.Go(func() (err error) {
+			names[i], err = askOnce(ctx, c, address)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
 	answers := map[string]int{}
-	for range times {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/name", nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := c.Do(req)
-		if err != nil {
-			var failed *url.Error
-			if errors.As(err, &failed) {
-				err = failed.Err
-			}
-			return nil, err
-		}
-		name, err := io.ReadAll(io.LimitReader(resp.Body, 256))
-		_ = resp.Body.Close()
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = errors.New(resp.Status)
-		}
-		if err != nil {
-			return nil, err
-		}
-		answers[string(name)]++
+	for _, name := range names {
+		answers[name]++
 	}
 	return answers, nil
+}
+
+func askOnce(ctx context.Context, c *http.Client, address string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/name", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", errors.New(resp.Status)
+	}
+	name, err := io.ReadAll(io.LimitReader(resp.Body, 256))
+	return string(name), err
 }
 
 // respond writes a result, or an error with status 502.

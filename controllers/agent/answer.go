@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// answer writes this cluster's ID to whoever connects, until ctx ends. So other members see that the cluster is alive
-// while its Lease on the hub is not renewed (SPEC F4).
+// answer writes sources.Greeting to every connection until ctx ends. Other members use it to see that this cluster is
+// alive when its Lease on the hub is not renewed (SPEC F4).
 func answer(ctx context.Context, o *Options, log logr.Logger) error {
 	if len(o.answersAt()) == 0 {
 		return nil // nobody knows where to ask
@@ -35,7 +35,7 @@ func answer(ctx context.Context, o *Options, log logr.Logger) error {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(100 * time.Millisecond): // too many open files
+			case <-time.After(100 * time.Millisecond): // do not spin, such as after "too many open files"
 				log.Error(err, "accepting a connection from another member failed")
 			}
 		}

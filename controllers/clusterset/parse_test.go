@@ -105,7 +105,7 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		}, "ClusterProperty"},
 		"a long property": {func(s *exportSpec) {
 			s.Properties = map[string]string{"region": strings.Repeat("x", 129)}
-		}, "129 characters"},
+		}, "129 octets"},
 		"many properties": {func(s *exportSpec) {
 			s.Properties = map[string]string{}
 			for i := range 17 {

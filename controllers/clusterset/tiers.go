@@ -55,10 +55,10 @@ func (t Tier) Selects(cluster, own Place) bool {
 	return have && value == theirs
 }
 
-// maxTiers is how many tiers a preference may have, and how many clusters or properties an export may go to.
+// maxTiers is the maximum number of entries in a preference or an export-to list.
 const maxTiers = 16
 
-// maxListLength is how many characters such a list may have: the bound in the record's CRD.
+// maxListLength is the maximum length of such a list in octets: the bound in the record's CRD.
 const maxListLength = 4096
 
 // Bounds of the properties that a record states, so that no cluster makes all its records large.
@@ -67,7 +67,7 @@ const (
 	maxPropertyValue = 128 // octets
 )
 
-// suffixOwn is that of the ClusterProperties that this project defines.
+// suffixOwn ends the names of this project's own ClusterProperties.
 const suffixOwn = ".clusterset-dns.io"
 
 // aliases are the preferences that have a name of their own.
@@ -75,12 +75,14 @@ var aliases = map[hubv1alpha1.Preference]string{
 	hubv1alpha1.PreferNone: "any", hubv1alpha1.PreferLocal: "local,any", hubv1alpha1.LocalOnly: "local",
 }
 
-// ParsePreference returns a preference in its only form: without spaces, and by its name if it has one. "" is none.
+// ParsePreference returns a preference in canonical form: without spaces, and by its name if it has one. "" means
+// PreferNone.
 func ParsePreference(text string) (hubv1alpha1.Preference, error) {
+	text = strings.TrimSpace(text)
 	if aliases[hubv1alpha1.Preference(text)] != "" {
 		return hubv1alpha1.Preference(text), nil
 	}
-	if strings.TrimSpace(text) == "" {
+	if text == "" {
 		return hubv1alpha1.PreferNone, nil
 	}
 	tiers, err := parseTiers(text)
@@ -99,7 +101,7 @@ func ParsePreference(text string) (hubv1alpha1.Preference, error) {
 	return hubv1alpha1.Preference(canonical), nil
 }
 
-// Tiers returns the tiers of a preference that ParsePreference has returned. "" is none.
+// Tiers returns the tiers of a preference that ParsePreference has returned. "" means PreferNone.
 func Tiers(p hubv1alpha1.Preference) (out []Tier) {
 	text := string(cmp.Or(p, hubv1alpha1.PreferNone))
 	if list := aliases[hubv1alpha1.Preference(text)]; list != "" {
@@ -111,8 +113,8 @@ func Tiers(p hubv1alpha1.Preference) (out []Tier) {
 	return out
 }
 
-// ParseExportTo returns a list of clusters in its only form. Those that depend on the importing cluster make no sense
-// there. "" is every cluster.
+// ParseExportTo returns a list of clusters in canonical form; "" means every cluster. It refuses "any", "local" and
+// "same:": each entry names a cluster or the value of a property. After an error, do not use the returned "".
 func ParseExportTo(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -146,7 +148,7 @@ func join(tiers []Tier) string {
 
 func parseTiers(text string) (out []Tier, err error) {
 	if len(text) > maxListLength {
-		return nil, fmt.Errorf("%d characters are too many; the limit is %d", len(text), maxListLength)
+		return nil, fmt.Errorf("%d octets are too many; the limit is %d", len(text), maxListLength)
 	}
 	parts := strings.Split(text, ",")
 	if len(parts) > maxTiers {
@@ -183,7 +185,7 @@ func (t Tier) check() error {
 	case property == "cluster":
 		return CheckID(value)
 	case value == "" || len(value) > maxPropertyValue:
-		return fmt.Errorf("%q: want a value of 1 to %d characters", t, maxPropertyValue)
+		return fmt.Errorf("%q: want a value of 1 to %d octets", t, maxPropertyValue)
 	}
 	return checkProperty(property)
 }
@@ -198,8 +200,9 @@ func checkProperty(name string) error {
 // MinReady is the value of AnnotationMinReady: a number, or a percentage of all endpoints. "" is 1.
 type MinReady string
 
-// ParseMinReady returns a MinReady in its only form, or an error for another text than a number or a percentage.
+// ParseMinReady returns a MinReady in canonical form, or an error if text is neither a number nor a percentage.
 func ParseMinReady(text string) (MinReady, error) {
+	text = strings.TrimSpace(text)
 	digits, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(digits)
 	switch {
@@ -249,7 +252,7 @@ func checkProperties(properties map[string]string) error {
 			return err
 		}
 		if n := len(properties[name]); n > maxPropertyValue {
-			return fmt.Errorf("ClusterProperty %q: %d characters are too many; the limit is %d",
+			return fmt.Errorf("ClusterProperty %q: %d octets are too many; the limit is %d",
 				name, n, maxPropertyValue)
 		}
 	}

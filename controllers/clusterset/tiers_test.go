@@ -11,6 +11,7 @@ func TestT2APreferenceHasOneForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "none", " ": "none", "none": "none", "any": "none",
 		"local,any": "prefer-local", " local , any ": "prefer-local", "prefer-local": "prefer-local",
+		"prefer-local\n":                "prefer-local", // a YAML block
 		"local":                         "local-only",
 		"cluster=eu-1, same:region,any": "cluster=eu-1,same:region,any",
 		"region=eu west":                "region=eu west",
@@ -76,7 +77,7 @@ func TestT2Enough(t *testing.T) {
 		ready, all int
 		want       bool
 	}{
-		{"", 1, 9, true}, {"", 0, 9, false}, {"3", 2, 9, false}, {"3", 3, 9, true}, {"50%", 4, 9, false},
+		{"", 1, 9, true}, {"", 0, 9, false}, {"3", 2, 9, false}, {"3\n", 3, 9, true}, {"50%", 4, 9, false},
 		{"50%", 5, 9, true}, {"50%", 0, 0, false}, {"100%", 9, 9, true}, {"1%", 0, 9, false},
 	} {
 		m, err := ParseMinReady(c.text)

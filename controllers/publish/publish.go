@@ -81,10 +81,13 @@ type state struct {
 // sends no event.
 const recheck = 30 * time.Second
 
+// askAgain is how long a name waits while this agent may not publish. A pass in between costs microseconds.
+const askAgain = time.Second
+
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.Lease.MayPublish() {
-		return reconcile.Result{RequeueAfter: r.wait(r.Now())}, nil
+		return reconcile.Result{RequeueAfter: askAgain}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 type memory struct {
 	mu      sync.Mutex
 	records map[string]*history // by name
-	waiting time.Time           // since when this agent may not publish
 }
 
 // history is what this agent remembers about one record.
@@ -26,10 +25,11 @@ type history struct {
 	version  string    // kube.Version of what the last write made
 	content  [32]byte  // hash of what the last write asked for
 	written  time.Time // when that was
-	deleted  time.Time // when the record was deleted to be created again
+	deleted  time.Time // when the record was deleted: it is not created again within recreateAfter
 	failed   time.Time // when the last failure was reported
 }
 
+// of returns the history of a record. The caller holds mu.
 func (m *memory) of(record string) *history {
 	h := m.records[record]
 	if h == nil {
@@ -37,17 +37,6 @@ func (m *memory) of(record string) *history {
 		m.records[record] = h
 	}
 	return h
-}
-
-// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that thousands
-// of names are no load on an agent whose Lease the hub does not renew.
-func (m *memory) wait(now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.waiting.IsZero() {
-		m.waiting = now
-	}
-	return min(max(now.Sub(m.waiting)/4, 200*time.Millisecond), 2*time.Second)
 }
 
 func (m *memory) forget(record string) {
@@ -77,13 +66,12 @@ func (r *reconciler) write(ctx context.Context, s *state, rec client.Object, wan
 	return nil
 }
 
-// rewriteAltered is how often a record is written again that the hub stores otherwise than it was written.
+// rewriteAltered is the pause before a record that the hub stores differently is written again.
 const rewriteAltered = 10 * time.Minute
 
 // alteredByHub returns for how long to leave a record as the hub shows it, though it differs from wanted: this very
 // content made this very version, so the hub's CRD prunes a field, or a policy there sets one. Writing it at every
-// pass would never end, because each write is an event for all members. It returns 0 if the record is to be
-// written.
+// pass would never end, because each write is an event for all members. A result of 0 or less means: write the record.
 func (m *memory) alteredByHub(published client.Object, wanted any, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +87,8 @@ func hash(spec any) [32]byte {
 	return sha256.Sum256(text)
 }
 
-// recreateAfter is how long a record stays deleted before it is created again: other members follow the new one
-// because it is younger, and a creationTimestamp has whole seconds.
+// recreateAfter is how long a record stays deleted before it is created again. Other members follow the younger of two
+// records, and a creationTimestamp has whole seconds.
 const recreateAfter = time.Second
 
 // recreate deletes an own record whose revision cannot grow; a later pass creates it. No agent writes such a revision:
@@ -126,6 +114,5 @@ func (m *memory) deleted(record string, at time.Time) {
 func (m *memory) recreateIn(record string, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	left := m.of(record).deleted.Add(recreateAfter).Sub(now)
-	return min(max(left, 0), recreateAfter) // the clock may have been set back
+	return max(m.of(record).deleted.Add(recreateAfter).Sub(now), 0)
 }

@@ -75,15 +75,12 @@ func (x *xfr) fixed() {
 	zone := x.zone.Name()
 	ns := x.zone.NS(x.question(zone, dns.TypeNS), zone, unlimited)
 	x.out <- append(ns.Answer, ns.Extra...)
-	x.out <- x.zone.VersionTXT(x.question("dns-version."+x.suffix(), dns.TypeTXT)).Answer
+	x.out <- x.zone.VersionTXT(x.question("dns-version."+x.zone.Suffix(), dns.TypeTXT)).Answer
 }
-
-// suffix returns what follows a relative name of the zone.
-func (x *xfr) suffix() string { return x.zone.Name()[:x.zone.Octets()] }
 
 // service sends the records of every name of a Service.
 func (x *xfr) service(s *catalog.Service) {
-	name := s.Key() + ".svc." + x.suffix()
+	name := s.Key() + ".svc." + x.zone.Suffix()
 	x.name(s, query.Query{Kind: query.Service}, name)
 	for port, proto := range s.NamedPorts() {
 		x.name(s, query.Query{Kind: query.Port, Below: port, Proto: proto}, "_"+port+"._"+proto+"."+name)

@@ -26,8 +26,11 @@ const (
 	annotationRoundTrip = "clusterset-dns.io/round-trip"  // of the last answer of its agent, as a Go duration
 )
 
-// maxAddresses is how many of a member's addresses are used. A Pod has one of each IP family.
-const maxAddresses = 4
+// Bounds of what other members read of the annotation, which its owner wrote.
+const (
+	maxAddresses = 4   // a Pod has one of each IP family
+	maxAnswersAt = 256 // octets
+)
 
 // WriteAddresses states in a member's Lease on the hub where its agent answers.
 func WriteAddresses(lease *coordinationv1.Lease, addresses []string) {
@@ -37,7 +40,7 @@ func WriteAddresses(lease *coordinationv1.Lease, addresses []string) {
 // ReadAddresses returns the addresses in a member's Lease on the hub at which its agent answers. It leaves out
 // those that no other cluster may have (S4).
 func ReadAddresses(lease *coordinationv1.Lease, reserved []netip.Prefix) (out []string) {
-	if lease == nil || len(lease.Annotations[annotationAnswersAt]) > 256 {
+	if lease == nil || len(lease.Annotations[annotationAnswersAt]) > maxAnswersAt {
 		return nil
 	}
 	for _, text := range strings.Split(lease.Annotations[annotationAnswersAt], ",") {
@@ -59,7 +62,8 @@ func WriteUnreachable(lease *coordinationv1.Lease, since map[string]time.Time) {
 	set(lease, annotationUnreachable, text)
 }
 
-// ReadUnreachable returns which members the owner of a Lease on the hub does not reach, and since when.
+// ReadUnreachable returns which members the owner of a Lease on the hub does not reach, and since when. The Lease must
+// not be nil.
 func ReadUnreachable(lease *coordinationv1.Lease) (since map[string]time.Time, err error) {
 	text := lease.Annotations[annotationUnreachable]
 	if text == "" {
@@ -76,7 +80,7 @@ func ReadUnreachable(lease *coordinationv1.Lease) (since map[string]time.Time, e
 	return since, nil
 }
 
-// Write stores the state in a member's own Lease for the source cluster.
+// Write stores the state in this member's own Lease for the source cluster.
 func (m Member) Write(lease *coordinationv1.Lease, roundTrip time.Duration) {
 	set(lease, annotationReach, string(m.State))
 	since, took := "", ""

@@ -33,7 +33,7 @@ type Config struct {
 	Burst                         int
 }
 
-// Check finds what can be known to be wrong without asking the API server, and the option that it stands in.
+// Check validates c without a request to the API server. If err is not nil, option names the option to blame.
 func (c Config) Check() (option string, err error) {
 	for _, ns := range c.Namespaces {
 		if wrong := validation.IsDNS1123Label(ns); wrong != nil {
@@ -47,7 +47,7 @@ func (c Config) Check() (option string, err error) {
 		return "namespace_labels", fmt.Errorf("namespace_labels: %w", err)
 	}
 	if c.Kubeconfig == "" && c.Endpoint == "" {
-		return "", nil // what a pod has is known where it starts
+		return "", nil // in-cluster: the Pod's credentials are checked at start
 	}
 	option = "endpoint"
 	if c.Kubeconfig != "" {
@@ -80,9 +80,13 @@ func selector(expression string) (string, error) {
 }
 
 func checkTLS(cfg *rest.Config) error {
-	if cfg.CertFile != "" || cfg.KeyFile != "" {
-		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
-			return fmt.Errorf("cannot use client certificate '%s' with key '%s': %w", cfg.CertFile, cfg.KeyFile, err)
+	cert, key := cfg.CertFile, cfg.KeyFile
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return fmt.Errorf("cannot use the TLS settings for API server %s: %w", cfg.Host, err)
+	}
+	if len(cfg.CertData)+len(cfg.KeyData) > 0 {
+		if _, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData); err != nil {
+			return fmt.Errorf("cannot use client certificate '%s' with key '%s': %w", cert, key, err)
 		}
 	}
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
@@ -101,7 +105,7 @@ func (c Config) rest() (*rest.Config, error) {
 	if c.QPS == 0 {
 		cfg.QPS = -1
 	}
-	// Watches are not compressed, and lists are read at start-up, when the CPU has most to do.
+	// Compression saves little: watches are not compressed, and lists come at start, when CPU is scarce.
 	cfg.DisableCompression = true
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.NegotiatedSerializer = codecs
@@ -162,7 +166,7 @@ func (c Config) Fingerprint() (string, error) {
 		token = cfg.BearerTokenFile
 	}
 	proxy := ""
-	if cfg.Proxy != nil {
+	if cfg.Proxy != nil { // that of a kubeconfig does not depend on the request
 		if u, err := cfg.Proxy(&http.Request{URL: &url.URL{Scheme: "https"}}); err == nil && u != nil {
 			proxy = u.String()
 		}

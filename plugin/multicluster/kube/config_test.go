@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"encoding/base64"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	certutil "k8s.io/client-go/util/cert"
 )
 
 const kubeconfigText = `apiVersion: v1
@@ -63,6 +66,25 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want it to say %q", c, err, want)
+		}
+	}
+}
+
+// TestACertificateMayBeAFileAndItsKeyInline, as kubeconfigs may have them.
+func TestACertificateMayBeAFileAndItsKeyInline(t *testing.T) {
+	cert, key, err := certutil.GenerateSelfSignedCertKey("client", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []bool{false, true} {
+		inline := key
+		if wrong {
+			inline = cert
+		}
+		text := strings.Replace(kubeconfigText, "token: secret", fmt.Sprintf("client-certificate: %s, client-key-data: %s",
+			file(t, "cert", string(cert)), base64.StdEncoding.EncodeToString(inline)), 1)
+		if option, err := (Config{Kubeconfig: file(t, "kubeconfig", text)}).Check(); (err != nil) != wrong {
+			t.Errorf("%s, %v", option, err)
 		}
 	}
 }

@@ -19,10 +19,10 @@ type Zone struct {
 }
 
 const (
-	// Version is the version of the DNS specification that is served (N3).
-	Version = "1.0.0"
-	// VersionTTL is the TTL of dns-version (N3), in seconds.
-	VersionTTL = 28800
+	// version is the version of the DNS specification that is served (N3).
+	version = "1.0.0"
+	// versionTTL is the TTL of dns-version (N3), in seconds.
+	versionTTL = 28800
 	// pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
 	pendingTTL = 1
 )
@@ -38,11 +38,8 @@ const (
 // NewZone returns a Zone with this name, TTL in seconds, and addresses of its name server (N2). It drops duplicate
 // addresses.
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
-	under := name
-	if name == "." {
-		under = ""
-	}
-	z := &Zone{name: name, ns: "ns.dns." + under, mbox: "hostmaster." + under, ttl: ttl}
+	z := &Zone{name: name, ttl: ttl}
+	z.ns, z.mbox = "ns.dns."+z.Suffix(), "hostmaster."+z.Suffix()
 	for i, a := range nameservers {
 		switch {
 		case slices.Contains(nameservers[:i], a):
@@ -58,12 +55,12 @@ func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 // Name returns the zone's name, fully qualified and in lower case.
 func (z *Zone) Name() string { return z.name }
 
-// Octets returns the length of the zone's part of a name: that of the zone's name, or 0 for the root.
-func (z *Zone) Octets() int {
+// Suffix returns the zone's name as the end of a longer name: "" for the root.
+func (z *Zone) Suffix() string {
 	if z.name == "." {
-		return 0
+		return ""
 	}
-	return len(z.name)
+	return z.name
 }
 
 // TTL returns the TTL of the zone's records, in seconds.
@@ -87,7 +84,8 @@ func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pend
 	n := new(negative)
 	n.begin(r)
 	n.Rcode = rcode
-	// Minttl is the TTL of all records of the zone, so resolvers cache a negative answer as long as a positive one.
+	// Minttl equals the TTL of the zone's records, so a negative answer is cached as long as a positive one. If the TTL
+	// of the SOA is lower, resolvers take that (RFC 2308 §5).
 	n.soa = dns.SOA{
 		Hdr: z.header(owner, dns.TypeSOA), Ns: z.ns, Mbox: z.mbox, Serial: serial,
 		Refresh: refresh, Retry: retry, Expire: expire, Minttl: z.ttl,
@@ -110,8 +108,8 @@ func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
 // VersionTXT returns the answer for dns-version (N3).
 func (z *Zone) VersionTXT(r *dns.Msg) *dns.Msg {
 	h := z.header(r.Question[0].Name, dns.TypeTXT)
-	h.Ttl = VersionTTL
-	return answer(r, &dns.TXT{Hdr: h, Txt: []string{Version}})
+	h.Ttl = versionTTL
+	return answer(r, &dns.TXT{Hdr: h, Txt: []string{version}})
 }
 
 // NS returns the answer for the zone's name servers, with glue (N1). A family of addresses that does not fit into the

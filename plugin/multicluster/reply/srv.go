@@ -73,7 +73,7 @@ func newSRV(h dns.RR_Header, port uint16, target string) dns.SRV {
 // serviceName returns the name of a Service: the end of owner, without a copy, if that is in lower case.
 func (z *Zone) serviceName(owner, key string) string {
 	const svc = ".svc."
-	zone := z.name[:z.Octets()]
+	zone := z.Suffix()
 	if end := owner[len(owner)-len(key)-len(svc)-len(zone):]; end[:len(key)] == key &&
 		end[len(key):len(key)+len(svc)] == svc && end[len(key)+len(svc):] == zone {
 		return end
