@@ -45,7 +45,8 @@ func TestF5S4WhatIsKeptOfALoadBalancer(t *testing.T) {
 			[]string{"127.0.0.1", "::1", "169.254.169.254", "192.0.2.1", "203.0.113.7", "1.2.3"}},
 		{"host names",
 			hubv1alpha1.ExternalAddresses{Hostnames: []string{
-				"LB.Example.COM.", "a.example", "localhost", "10.0.0.1", "a_b.example", "*.example.com", "b.example..", "",
+				"LB.Example.COM.", "a.example", "localhost", "10.0.0.1", "a_b.example", "*.example.com",
+				"b.example..", "",
 			}}, nil,
 			External{ExternalAddresses: hubv1alpha1.ExternalAddresses{
 				Hostnames: []string{"a.example", "lb.example.com"},

@@ -81,8 +81,9 @@ func TestACertificateMayBeAFileAndItsKeyInline(t *testing.T) {
 		if wrong {
 			inline = cert
 		}
-		text := strings.Replace(kubeconfigText, "token: secret", fmt.Sprintf("client-certificate: %s, client-key-data: %s",
-			file(t, "cert", string(cert)), base64.StdEncoding.EncodeToString(inline)), 1)
+		user := fmt.Sprintf("client-certificate: %s, client-key-data: %s", file(t, "cert", string(cert)),
+			base64.StdEncoding.EncodeToString(inline))
+		text := strings.Replace(kubeconfigText, "token: secret", user, 1)
 		if option, err := (Config{Kubeconfig: file(t, "kubeconfig", text)}).Check(); (err != nil) != wrong {
 			t.Errorf("%s, %v", option, err)
 		}
