@@ -141,8 +141,12 @@ var reconcilers = []string{
 	"external",
 }
 
-// relist is the one package of the controllers that the plugin shares.
-const relist = module + "controllers/relist"
+// relist is the one package of the controllers that the plugin shares, and outside the one of the plugin that a
+// controller shares.
+const (
+	relist  = module + "controllers/relist"
+	outside = module + "plugin/multicluster_external/names"
+)
 
 func init() {
 	rules = append(rules,
@@ -170,6 +174,15 @@ func init() {
 			reason:    "the halves meet only in ServiceImport, EndpointSlice and Namespace (DESIGN §1)",
 			from:      []string{module + "controllers"},
 			forbidden: []string{module + "plugin", "github.com/coredns/coredns", module + "test"},
+			allowed:   []string{outside},
+		},
+		rule{
+			name:      "one controller knows names for outside",
+			reason:    "dnsendpoint publishes the set that the plugin transfers (DNS X6): one function decides it",
+			from:      []string{module + "controllers"},
+			but:       []string{module + "controllers/dnsendpoint"},
+			forbidden: []string{outside},
+			direct:    true,
 		},
 		rule{
 			name:      "the plugin does not know the controllers",

@@ -40,7 +40,7 @@ type Record struct {
 	Weight            int    // negative if not stated
 	Location          Location
 	Type              Type
-	Addrs             []string // packed, or host names that are fully qualified; sorted, without duplicates
+	Addrs             []string // packed, or host names as they are answered; sorted, without duplicates
 	Up                bool     // an endpoint is ready
 }
 
