@@ -130,6 +130,7 @@ type Exporter struct {
 	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
+	imported    bool      // some of its slices are here
 }
 
 // Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address
@@ -251,7 +252,7 @@ func Explain(f *Facts) Report {
 		r.exporters(f, exports, &merged)
 		r.endpoints(f)
 		r.Properties = properties(exports, &merged, f.families(&merged))
-		r.Withheld = withheld(f, exports, &merged)
+		r.Withheld = withheld(f, exports, r.Exporters, &merged)
 		if r.Type == string(mcsv1beta1.Headless) && d.denied == nil {
 			r.Properties = append(r.Properties, d.prefer...)
 		}
@@ -326,13 +327,13 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			x.Ports = append(x.Ports, portText(p))
 		}
 		byType := map[discoveryv1.AddressType]struct{ ready, notReady int }{}
-		slicesHere, withTraffic := 0, false
+		withTraffic := false
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			slicesHere, withTraffic = slicesHere+1, withTraffic || !endpoints.WithoutTraffic(s)
+			x.imported, withTraffic = true, withTraffic || !endpoints.WithoutTraffic(s)
 			n := byType[s.AddressType]
 			for k := range s.Endpoints {
 				if isReady(&s.Endpoints[k]) {
@@ -343,7 +344,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			}
 			byType[s.AddressType] = n
 		}
-		x.NoTraffic = m.Type == mcsv1beta1.ClusterSetIP && slicesHere > 0 && !withTraffic
+		x.NoTraffic = m.Type == mcsv1beta1.ClusterSetIP && x.imported && !withTraffic
 		for _, n := range byType { // a dual-stack pod is in a slice of each family
 			x.Ready, x.NotReady = max(x.Ready, n.ready), max(x.NotReady, n.notReady)
 		}

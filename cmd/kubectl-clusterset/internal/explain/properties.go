@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -119,8 +118,10 @@ func familiesText(in []corev1.IPFamily) string {
 	return strings.Join(out, ",")
 }
 
-// withheld returns what was exported and is not served.
-func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []Withheld) {
+// withheld returns what was exported and is not served. exporters are those of the exports, in the same order.
+func withheld(
+	f *Facts, exports []clusterset.Export, exporters []Exporter, m *conflict.Merged,
+) (out []Withheld) {
 	for i := range exports {
 		e := &exports[i]
 		names := m.Names[e.Cluster]
@@ -137,7 +138,7 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
 				"the clusters have only " + familiesText(m.Families) + " in common"})
 		}
-		out = append(out, f.endpointsOf(e.Cluster)...)
+		out = append(out, endpointsOf(&exporters[i])...)
 	}
 	for i := range f.Slices {
 		if c := f.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
@@ -149,41 +150,18 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 	return out
 }
 
-// endpointsOf returns endpoints of a cluster that are not served. A dual-stack pod is in a slice of each family, and
-// counts once.
-func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
-	expired, seen, notReady := f.expired(cluster), false, map[discoveryv1.AddressType]int{}
-	for i := range f.Slices {
-		s := &f.Slices[i]
-		if s.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
-			continue
-		}
-		seen = true
-		for k := range s.Endpoints {
-			if !isReady(&s.Endpoints[k]) {
-				notReady[s.AddressType]++
-			}
-		}
-	}
-	n := most(notReady)
+// endpointsOf returns endpoints of a cluster that are not served.
+func endpointsOf(x *Exporter) []Withheld {
+	what, why := "all endpoints",
+		"none was published: the Service has none, or its agent cannot publish them (kubectl clusterset status)"
 	switch {
-	case n > 0 && expired != "":
-		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "the cluster has expired: " + expired})
-	case n > 0:
-		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "not ready in that cluster"})
-	case seen || !f.imports() || f.unread(Endpoints):
-	case expired != "":
-		out = append(out, Withheld{cluster, "all endpoints", "the cluster has expired: " + expired})
-	default:
-		out = append(out, Withheld{cluster, "all endpoints",
-			"none was published: the Service has none, or its agent cannot publish them (kubectl clusterset status)"})
+	case x.NotReady > 0:
+		what, why = report.Number(x.NotReady, "endpoint"), "not ready in that cluster"
+	case x.imported || x.NotCounted:
+		return nil
 	}
-	return out
-}
-
-func most(of map[discoveryv1.AddressType]int) (n int) {
-	for _, v := range of {
-		n = max(n, v)
+	if x.Expired != "" {
+		why = "the cluster has expired: " + x.Expired
 	}
-	return n
+	return []Withheld{{x.Cluster, what, why}}
 }
