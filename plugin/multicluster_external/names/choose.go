@@ -84,6 +84,23 @@ func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster,
 	return chosen, tailored
 }
 
+// Shares returns, by cluster ID, the shares of the clients whose place is unknown (X3). Together they are 1. A cluster
+// that none of these clients gets is left out.
+func (s *Service) Shares() map[string]float64 {
+	from := s.candidates("", func(*Cluster) bool { return true })
+	shares, sum := make(map[string]float64), 0.0
+	for i := range s.clusters {
+		if c := &s.clusters[i]; from.has(i) {
+			shares[c.ID] = max(c.weight, 1)
+			sum += shares[c.ID]
+		}
+	}
+	for id := range shares {
+		shares[id] /= sum
+	}
+	return shares
+}
+
 // slack is how much farther than the nearest cluster others may be, in radians of a great circle: 100 km.
 const slack = 100.0 / 6371
 

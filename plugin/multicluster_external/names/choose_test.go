@@ -224,6 +224,27 @@ func TestX3ClientsSpreadByWeight(t *testing.T) {
 	}
 }
 
+// X3: shares are by weight, among those that are up and have one.
+func TestX3Shares(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		records []Record
+		want    map[string]float64
+	}{
+		{"by weight, wherever they are", of(weighing(at("a", berlin), 300), at("b", sydney)),
+			map[string]float64{"a": 0.75, "b": 0.25}},
+		{"a cluster that is down", of(at("a", berlin), down(at("b", berlin))), map[string]float64{"a": 1}},
+		{"a weight of 0", of(at("a", berlin), weighing(at("b", berlin), 0)), map[string]float64{"a": 1}},
+		{"weights of 0 only", of(weighing(at("a", berlin), 0), weighing(at("b", berlin), 0)),
+			map[string]float64{"a": 0.5, "b": 0.5}},
+		{"nobody is up", of(down(at("a", berlin))), map[string]float64{"a": 1}},
+	} {
+		if got := service(c.records...).Shares(); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // X3: one network has one choice.
 func TestX3NetworksStayTogether(t *testing.T) {
 	s := service(at("a", Location{}), at("b", Location{}), at("c", Location{}))

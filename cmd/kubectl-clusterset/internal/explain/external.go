@@ -60,7 +60,6 @@ func (r *Report) external(f *Facts) {
 		r.External = append(r.External, *x)
 	}
 	slices.SortFunc(r.External, func(a, b External) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	share(r.External)
 	r.chosen(f)
 }
 
@@ -71,7 +70,7 @@ type Chosen struct {
 	Cluster string `json:"cluster"`
 }
 
-// chosen asks the code of CoreDNS which clusters a client gets.
+// chosen asks the code of CoreDNS which share of the clients each cluster gets, and which clusters one client gets.
 func (r *Report) chosen(f *Facts) {
 	records := map[string]names.Record{}
 	for i := range r.External {
@@ -90,7 +89,14 @@ func (r *Report) chosen(f *Facts) {
 		}
 	}
 	service := names.New(f.Name.Name+"."+f.Name.Namespace, records)
-	if service == nil || !f.From.IsValid() {
+	if service == nil {
+		return
+	}
+	shares := service.Shares()
+	for i := range r.External {
+		r.External[i].Share = 100 * shares[r.External[i].Cluster]
+	}
+	if !f.From.IsValid() {
 		return
 	}
 	client := names.NewClient(f.From, names.Location{}, "")
@@ -100,35 +106,6 @@ func (r *Report) chosen(f *Facts) {
 	}{{"A", names.V4}, {"AAAA", names.V6}} {
 		if c, _ := service.Choose("", q.of, client); c != nil {
 			r.Chosen = append(r.Chosen, Chosen{f.From.String(), q.text, c.ID})
-		}
-	}
-}
-
-// share sets the shares as the rule X3 of the DNS specification has it: by weight, of the clusters that are up; of all
-// if none is; and of those of weight 0 only if there is no other.
-func share(all []External) {
-	takes := slices.Repeat([]bool{true}, len(all))
-	for _, property := range []func(x *External) bool{
-		func(x *External) bool { return x.Up },
-		func(x *External) bool { return x.Weight > 0 },
-	} {
-		some := make([]bool, len(all))
-		for i := range all {
-			some[i] = takes[i] && property(&all[i])
-		}
-		if slices.Contains(some, true) {
-			takes = some
-		}
-	}
-	sum := 0
-	for i := range all {
-		if takes[i] {
-			sum += max(all[i].Weight, 1)
-		}
-	}
-	for i := range all {
-		if takes[i] {
-			all[i].Share = 100 * float64(max(all[i].Weight, 1)) / float64(sum)
 		}
 	}
 }
