@@ -101,10 +101,7 @@ func outermost(ranges []netip.Prefix) []netip.Prefix {
 	for _, p := range ranges {
 		all = append(all, p.Masked())
 	}
-	slices.SortFunc(
-		all,
-		func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) },
-	)
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
 	var out []netip.Prefix
 	for _, p := range all {
 		if !slices.ContainsFunc(out, p.Overlaps) {

@@ -185,10 +185,7 @@ func (r *reconciler) vips(ctx context.Context) (out []ipam.Held, err error) {
 	}
 	for i := range imports.Items {
 		imp := &imports.Items[i]
-		add(
-			types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)},
-			imp.Spec.IPs,
-		)
+		add(types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)}, imp.Spec.IPs)
 	}
 	return out, nil
 }
@@ -213,11 +210,8 @@ func (r *reconciler) create(ctx context.Context, ranges []ipam.Range) error {
 	var errs []error
 	for _, one := range ranges {
 		c := &networkingv1.ServiceCIDR{}
-		c.Name, c.Finalizers, c.Spec.CIDRs = one.Name, []string{
-			clusterset.FinalizerVIPs,
-		}, []string{
-			one.Prefix.String(),
-		}
+		c.Name, c.Finalizers = one.Name, []string{clusterset.FinalizerVIPs}
+		c.Spec.CIDRs = []string{one.Prefix.String()}
 		c.Labels = map[string]string{derived.LabelManagedBy: kube.Manager, ipam.LabelVIPs: string(one.Use)}
 		switch err := r.Local.Create(ctx, c); {
 		case err == nil:

@@ -49,10 +49,7 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 		return err
 	}
 	blocks := clusterset.BlocksWanted{
-		IPv4: min(
-			want[corev1.IPv4Protocol],
-			clusterset.MaxBlocksWanted,
-		),
+		IPv4: min(want[corev1.IPv4Protocol], clusterset.MaxBlocksWanted),
 		IPv6: min(want[corev1.IPv6Protocol], clusterset.MaxBlocksWanted),
 	}
 	return errors.Join(err, r.property(ctx, clusterset.PropertyBlocks, blocks.String()))

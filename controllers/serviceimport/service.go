@@ -146,9 +146,7 @@ func (r *reconciler) write(
 
 // put writes the derived Service if it differs, and returns the current one. That is nil where only a cache that lags
 // still has it: its VIP may be another's by now.
-func (r *reconciler) put(
-	ctx context.Context, s *snapshot, svc *corev1.Service,
-) (*corev1.Service, error) {
+func (r *reconciler) put(ctx context.Context, s *snapshot, svc *corev1.Service) (*corev1.Service, error) {
 	if s.svc == nil {
 		return svc, r.Local.Create(ctx, svc)
 	}

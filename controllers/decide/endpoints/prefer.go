@@ -100,9 +100,7 @@ func Prefer(
 type count struct{ ready, all int }
 
 // countEndpoints returns the endpoints of each tier, by address family and port.
-func countEndpoints(
-	sources []*Source, selected map[string][]bool, tiers int, m *conflict.Merged,
-) map[slot][]count {
+func countEndpoints(sources []*Source, selected map[string][]bool, tiers int, m *conflict.Merged) map[slot][]count {
 	out := map[slot][]count{}
 	for _, s := range sources {
 		n := s.count()

@@ -120,9 +120,7 @@ func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
 // StandIn returns an export with everything that imp says. It stands in for an exporter whose record cannot be read,
 // so that nothing is removed that this exporter may have contributed, while others may add to it. live are the exports
 // that it is merged with. ok is false if imp was never usable.
-func StandIn(
-	imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Export,
-) (e clusterset.Export, ok bool) {
+func StandIn(imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Export) (e clusterset.Export, ok bool) {
 	spec := &imp.Spec
 	if len(spec.IPFamilies) == 0 {
 		return e, false
