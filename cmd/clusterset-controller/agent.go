@@ -168,7 +168,9 @@ func waitForID(
 		return "", err
 	}
 	logger = logger.WithValues("remedy", "kubectl clusterset doctor")
-	return waitFor(ctx, logger, probes, "this cluster's ID", func() (string, error) { return clusterID(ctx, c) })
+	return waitFor(ctx, logger, probes, "this cluster's ID", func(ctx context.Context) (string, error) {
+		return clusterID(ctx, c)
+	})
 }
 
 // clusterID returns the cluster's ClusterProperty, or else the UID of kube-system (K2149).

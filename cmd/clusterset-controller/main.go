@@ -167,7 +167,7 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 	want := schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}
 	logger = logger.WithValues("remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
 	what := "the API server to answer, and to serve " + hubv1alpha1.GroupVersion.String()
-	return waitFor(ctx, logger, probes, what, func() (meta.RESTMapper, error) {
+	return waitFor(ctx, logger, probes, what, func(context.Context) (meta.RESTMapper, error) {
 		kinds, err := apiutil.NewDynamicRESTMapper(cfg, httpClient) // it finds kinds that are served later
 		if err == nil {
 			_, err = kinds.RESTMapping(want, hubv1alpha1.GroupVersion.Version)
@@ -177,28 +177,19 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 }
 
 // waitFor tries until it succeeds, and serves probes meanwhile. It fails if ctx ends, or if probes cannot be served.
-func waitFor[T any](ctx context.Context, logger logr.Logger, probes, what string, try func() (T, error)) (T, error) {
-	var none T
+func waitFor[T any](
+	ctx context.Context, logger logr.Logger, probes, what string, try func(context.Context) (T, error),
+) (found T, err error) {
 	stop, err := serveProbes(probes)
 	if err != nil {
-		return none, err
+		return found, err
 	}
 	defer stop()
-	for last, pause := "", kube.Pause; ; {
-		found, err := try()
-		if err == nil {
-			return found, nil
-		}
-		if err.Error() != last {
-			last = err.Error()
-			logger.Info("waiting for "+what, "reason", last)
-		}
-		select {
-		case <-ctx.Done():
-			return none, ctx.Err()
-		case <-time.After(pause.Step()):
-		}
-	}
+	err = kube.Await(ctx, logger, what, time.Minute, func(ctx context.Context) (err error) {
+		found, err = try(ctx)
+		return err
+	})
+	return found, err
 }
 
 // serveProbes serves /healthz, and a /readyz that fails, until stop is called.

@@ -188,15 +188,10 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 func (a *Agent) run(ctx context.Context) error {
-	err := a.await(
-		ctx,
-		"this cluster",
-		"kubectl apply -k deploy/member",
-		attemptTimeout,
-		func(ctx context.Context) error {
-			return served(ctx, a.mgr.GetAPIReader(), localKinds())
-		},
-	)
+	logger := a.log.WithValues("remedy", "kubectl apply -k deploy/member")
+	err := kube.Await(ctx, logger, "this cluster", attemptTimeout, func(ctx context.Context) error {
+		return served(ctx, a.mgr.GetAPIReader(), localKinds())
+	})
 	if err != nil {
 		return nil // only the end of ctx gets here
 	}
@@ -207,7 +202,8 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
 	}
-	if err := a.await(ctx, "this cluster", "it must answer", attemptTimeout, a.warm); err != nil {
+	logger = a.log.WithValues("remedy", "it must answer")
+	if err := kube.Await(ctx, logger, "this cluster", attemptTimeout, a.warm); err != nil {
 		return nil
 	}
 	if err := a.look(ctx); err != nil {

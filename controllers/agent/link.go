@@ -51,7 +51,8 @@ func (a *Agent) openLink(ctx context.Context, primary bool) *link {
 func (a *Agent) fill(ctx context.Context, l *link) error {
 	var hub cluster.Cluster
 	const remedy = "check --hub-kubeconfig and --hub-namespace; on the hub: kubectl apply -k deploy/hub"
-	err := a.await(ctx, "the hub", remedy, attemptTimeout, func(ctx context.Context) (err error) {
+	logger := a.log.WithValues("remedy", remedy)
+	err := kube.Await(ctx, logger, "the hub", attemptTimeout, func(ctx context.Context) (err error) {
 		hub, err = a.connect(ctx, l.primary)
 		return err
 	})
@@ -116,35 +117,8 @@ func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Clus
 	return hub, err
 }
 
-// attemptTimeout is how long one attempt of await may take.
+// attemptTimeout is how long one attempt of what the agent waits for may take.
 const attemptTimeout = 10 * time.Second
-
-// await calls try until it succeeds. The log says each new reason once, with what to do.
-func (a *Agent) await(
-	ctx context.Context,
-	what, remedy string,
-	limit time.Duration,
-	try func(context.Context) error,
-) error {
-	last, pause := "", kube.Pause
-	for {
-		one, cancel := context.WithTimeout(ctx, limit)
-		err := try(one)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if err.Error() != last {
-			last = err.Error()
-			a.log.Info("waiting for "+what, "reason", last, "remedy", remedy)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause.Step()):
-		}
-	}
-}
 
 type kind struct {
 	item      client.Object

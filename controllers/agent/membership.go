@@ -76,10 +76,10 @@ func (a *Agent) token() (string, error) {
 // readiness check and in an Event.
 func (a *Agent) enter(ctx context.Context) error {
 	var events eventRepeater
-	return a.await(
+	return kube.Await(
 		ctx,
+		a.log.WithValues("remedy", "kubectl clusterset doctor"),
 		"membership",
-		"kubectl clusterset doctor",
 		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
 		func(ctx context.Context) error {
 			err := a.gate.Enter(ctx)

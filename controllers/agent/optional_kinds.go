@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // again is the interval between checks for a missing kind, which an upgrade of the cluster may add.
@@ -74,7 +75,8 @@ func (o *options) set(object client.Object, err error) {
 // look checks once which optional kinds are served, before any controller starts. It retries if the
 // API server does not answer.
 func (a *Agent) look(ctx context.Context) error {
-	return a.await(ctx, "this cluster", "it must answer", attemptTimeout, func(ctx context.Context) error {
+	logger := a.log.WithValues("remedy", "it must answer")
+	return kube.Await(ctx, logger, "this cluster", attemptTimeout, func(ctx context.Context) error {
 		for _, k := range optionalKinds(a.DNSEndpointZone != "") {
 			err := served(ctx, a.mgr.GetAPIReader(), []kind{k.kind})
 			if err != nil && !absent(err) {

@@ -89,7 +89,8 @@ func (h *Hub) Ready() error {
 
 // Start runs until ctx ends (manager.Runnable).
 func (h *Hub) Start(ctx context.Context) error {
-	if !h.await(ctx) {
+	const what = "the CRDs and the ClusterSet"
+	if kube.Await(ctx, h.mgr.GetLogger(), what, 10*time.Second, h.check) != nil {
 		return nil
 	}
 	for _, c := range h.controllers() {
@@ -113,29 +114,8 @@ func (h *Hub) Start(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the CRDs are installed and the ClusterSet exists. It returns false if ctx ends first.
-func (h *Hub) await(ctx context.Context) bool {
-	logged := ""
-	for {
-		err := h.check(ctx)
-		if err == nil {
-			return true
-		}
-		if reason := err.Error(); reason != logged && ctx.Err() == nil {
-			logged = reason
-			h.mgr.GetLogger().Info("waiting", "reason", reason)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(2 * time.Second):
-		}
-	}
-}
-
+// check returns nil once the CRDs are installed and the ClusterSet exists.
 func (h *Hub) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	in := []client.ListOption{client.InNamespace(h.namespace), client.Limit(1)}
 	var sets hubv1alpha1.ClusterSetList
 	for _, list := range []client.ObjectList{&inventoryv1alpha1.ClusterProfileList{}, &sets} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -64,5 +65,27 @@ func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, maxDelay)
 }
 
-// Pause is the backoff between attempts at startup. Copy it before you call Step.
-var Pause = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
+// Await calls try until it succeeds, or ctx ends, which is the only error. An attempt may take as long as limit. The
+// log says each new reason once.
+func Await(
+	ctx context.Context, logger logr.Logger, what string, limit time.Duration, try func(context.Context) error,
+) error {
+	last, pause := "", wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
+	for {
+		one, cancel := context.WithTimeout(ctx, limit)
+		err := try(one)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if err.Error() != last && ctx.Err() == nil {
+			last = err.Error()
+			logger.Info("waiting for "+what, "reason", last)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause.Step()):
+		}
+	}
+}

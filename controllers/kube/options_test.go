@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-logr/logr/funcr"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -124,4 +127,25 @@ func TestOtherWritersAreNoErrors(t *testing.T) {
 	if res, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || res.RequeueAfter >= last {
 		t.Errorf("after an error, again after %v, error %v", res.RequeueAfter, err)
 	}
+}
+
+// TestWhatFailsInAStartIsTriedAgainSoon, and ever less often while it lasts; one reason is said once.
+func TestWhatFailsInAStartIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		said := 0
+		logger := funcr.New(func(_, _ string) { said++ }, funcr.Options{})
+		began := time.Now()
+		var at []time.Duration
+		err := Await(ctx, logger, "it", time.Second, func(context.Context) error {
+			if at = append(at, time.Since(began)/time.Millisecond); len(at) == 9 {
+				end()
+			}
+			return errors.New("busy")
+		})
+		want := []time.Duration{0, 100, 300, 700, 1500, 3100, 5100, 7100, 9100}
+		if !slices.Equal(at, want) || said != 1 || !errors.Is(err, context.Canceled) {
+			t.Errorf("tried at %d ms, want %d; said %d times; ended by %v", at, want, said, err)
+		}
+	})
 }

@@ -19,7 +19,7 @@ const (
 var unsplit = map[string]int{
 	"cmd/clusterset-lab.stage":                       25,
 	"cmd/kubectl-clusterset/internal/lifecycle.join": 26,
-	"controllers/agent.Agent":                        25,
+	"controllers/agent.Agent":                        24,
 	"controllers/serviceimport.reconciler":           40,
 }
 
