@@ -91,19 +91,9 @@ func exported(o client.Object) (name types.NamespacedName) {
 }
 
 // requestsForAll returns every name with a load balancer.
-func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	var records hubv1alpha1.ServiceExportRecordList
-	if err := r.Local.List(
-		ctx, &records, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
-	); err != nil {
-		return nil // a list from the cache fails only when the agent stops
-	}
-	for i := range records.Items {
-		if name := exported(&records.Items[i]); name.Name != "" {
-			out = append(out, reconcile.Request{NamespacedName: name})
-		}
-	}
-	return out
+func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
+	records := &hubv1alpha1.ServiceExportRecordList{}
+	return kube.Requests(ctx, r.Local, records, exported, client.InNamespace(kube.SystemNamespace))
 }
 
 func sameReadiness(was, is client.Object) bool {

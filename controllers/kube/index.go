@@ -4,6 +4,8 @@ import (
 	"context"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -124,13 +126,30 @@ func recordCluster(o client.Object) []string { return []string{Origin(o).Cluster
 
 // Named returns a Watch.Requests function that requests the returned name, or nothing if that is empty.
 func Named(name func(client.Object) types.NamespacedName) func(context.Context, client.Object) []reconcile.Request {
-	return func(_ context.Context, o client.Object) []reconcile.Request {
-		n := name(o)
-		if n.Name == "" {
-			return nil
-		}
-		return []reconcile.Request{{NamespacedName: n}}
+	return func(_ context.Context, o client.Object) []reconcile.Request { return Request(name(o)) }
+}
+
+// Request returns a request for a name, or nothing if it is empty.
+func Request(name types.NamespacedName) []reconcile.Request {
+	if name.Name == "" {
+		return nil
 	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// Requests returns a request for the name of each object of a cache. name must not change its object.
+func Requests(
+	ctx context.Context, from client.Reader, list client.ObjectList,
+	name func(client.Object) types.NamespacedName, opts ...client.ListOption,
+) (out []reconcile.Request) {
+	if from.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...) != nil {
+		return nil // a cache fails only when the agent stops
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		out = append(out, Request(name(o.(client.Object)))...)
+		return nil
+	})
+	return out
 }
 
 // Itself returns the namespace and name of an object.

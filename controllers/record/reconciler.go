@@ -52,13 +52,8 @@ type Config struct {
 
 // New returns the controller. Its requests are names of records.
 func New(c Config) kube.Controller {
-	names := kube.Named(func(record client.Object) (n types.NamespacedName) {
-		if kube.Origin(record).ClusterID != c.Cluster {
-			n.Name = record.GetName()
-		}
-		return n
-	})
 	r := &reconciler{c}
+	names := kube.Named(r.others)
 	return kube.Controller{
 		Name:     "record",
 		NeedsHub: true,
@@ -76,20 +71,18 @@ func New(c Config) kube.Controller {
 
 type reconciler struct{ Config }
 
+// others returns the name of a record of another member.
+func (r *reconciler) others(record client.Object) (n types.NamespacedName) {
+	if kube.Origin(record).ClusterID != r.Cluster {
+		n.Name = record.GetName()
+	}
+	return n
+}
+
 // allRecords requests a pass over every record of other members, because the namespace rules have changed.
-func (r *reconciler) allRecords(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	var records hubv1alpha1.ServiceExportRecordList
-	if err := r.Hub().List(
-		ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
-	); err != nil {
-		return nil // a list from the cache fails only when the agent stops
-	}
-	for i := range records.Items {
-		if records.Items[i].Spec.ClusterID != r.Cluster {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: records.Items[i].Name}})
-		}
-	}
-	return out
+func (r *reconciler) allRecords(ctx context.Context, _ client.Object) []reconcile.Request {
+	records := &hubv1alpha1.ServiceExportRecordList{}
+	return kube.Requests(ctx, r.Hub(), records, r.others, client.InNamespace(r.HubNamespace))
 }
 
 // action is what to do with the copy.

@@ -83,15 +83,8 @@ func (r *reconciler) afterRefusal(ctx context.Context, o client.Object) []reconc
 }
 
 // allExports requests a pass over every ServiceExport.
-func (r *reconciler) allExports(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	var exports mcsv1beta1.ServiceExportList
-	if err := r.local.List(ctx, &exports, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // a list from the cache fails only when the agent stops
-	}
-	for i := range exports.Items {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&exports.Items[i])})
-	}
-	return out
+func (r *reconciler) allExports(ctx context.Context, _ client.Object) []reconcile.Request {
+	return kube.Requests(ctx, r.local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
 }
 
 // Reconcile is one pass over one name.

@@ -96,7 +96,7 @@ func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) 
 	}
 	annotated := derived.Import(svc.GetAnnotations())
 	if annotated.Namespace == svc.GetNamespace() && derived.Name(annotated.Namespace, annotated.Name) == svc.GetName() {
-		return requestFor(annotated)
+		return kube.Request(annotated)
 	}
 	var imports mcsv1beta1.ServiceImportList
 	if err := r.Local.List(
@@ -106,7 +106,7 @@ func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) 
 	}
 	for i := range imports.Items {
 		if derived.Name(svc.GetNamespace(), imports.Items[i].Name) == svc.GetName() {
-			return requestFor(client.ObjectKeyFromObject(&imports.Items[i]))
+			return kube.Request(client.ObjectKeyFromObject(&imports.Items[i]))
 		}
 	}
 	for _, request := range r.requestsForRecords(ctx, client.MatchingFields{kube.ByNamespace: svc.GetNamespace()}) {
@@ -114,13 +114,13 @@ func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) 
 			return []reconcile.Request{request}
 		}
 	}
-	return requestFor(annotated)
+	return kube.Request(annotated)
 }
 
 // requestsForSlice returns the Service of a slice that is not imported, and the import if that is a derived Service.
 func (r *reconciler) requestsForSlice(ctx context.Context, slice client.Object) []reconcile.Request {
 	name := kube.SourceOf(slice)
-	out := requestFor(name)
+	out := kube.Request(name)
 	if !strings.HasPrefix(name.Name, "derived-") {
 		return out
 	}
@@ -145,23 +145,9 @@ func (r *reconciler) requestsForNamespace(ctx context.Context, namespace client.
 	return r.requestsForRecords(ctx, client.MatchingFields{kube.ByNamespace: namespace.GetName()})
 }
 
-func (r *reconciler) requestsForRecords(ctx context.Context, selected client.ListOption) (out []reconcile.Request) {
-	var records hubv1alpha1.ServiceExportRecordList
-	err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), selected, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil
-	}
-	for i := range records.Items {
-		out = append(out, requestFor(kube.Exported(&records.Items[i]))...)
-	}
-	return out
-}
-
-func requestFor(name types.NamespacedName) []reconcile.Request {
-	if name.Name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: name}}
+func (r *reconciler) requestsForRecords(ctx context.Context, selected client.ListOption) []reconcile.Request {
+	in := client.InNamespace(kube.SystemNamespace)
+	return kube.Requests(ctx, r.Local, &hubv1alpha1.ServiceExportRecordList{}, kube.Exported, in, selected)
 }
 
 // Addresses picks the cluster IPs of derived Services.

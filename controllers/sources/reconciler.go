@@ -112,19 +112,13 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 
 // requestsForAll returns every member with a stored Lease, and this one: when the last other member leaves, only
 // the request for this one ends a common silence.
-func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	stored, err := stored(ctx, r.Local)
-	if err != nil {
-		return nil // a cache fails only when the agent stops
+func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
+	source := func(lease client.Object) types.NamespacedName {
+		return types.NamespacedName{Name: lease.GetLabels()[liveness.LabelSource]}
 	}
-	out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Cluster}})
-	for i := range stored {
-		out = append(
-			out,
-			reconcile.Request{NamespacedName: types.NamespacedName{Name: stored[i].Labels[liveness.LabelSource]}},
-		)
-	}
-	return out
+	others := kube.Requests(ctx, r.Local, &coordinationv1.LeaseList{}, source,
+		client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource})
+	return append(kube.Request(types.NamespacedName{Name: r.Cluster}), others...)
 }
 
 // stored returns a member's own Leases for its sources. They belong to the cache.
