@@ -29,13 +29,7 @@ import (
 )
 
 // Config is what New needs.
-type Config struct {
-	Namespace string        // of the clusterset
-	Hub       client.Client // reads from a cache
-	Live      client.Reader // reads from the API server
-	Events    kube.Events
-	Now       func() time.Time
-}
+type Config = kube.HubEnv
 
 // New returns the controller. All its watches map to one request, so that passes never run in parallel.
 func New(c Config) kube.Controller {

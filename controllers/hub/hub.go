@@ -60,18 +60,10 @@ func New(mgr manager.Manager, namespace string) (*Hub, error) {
 
 // controllers returns the controllers of the clusterset.
 func (h *Hub) controllers() []kube.Controller {
-	cached, live := h.mgr.GetClient(), h.mgr.GetAPIReader()
-	return []kube.Controller{
-		inventory.New(inventory.Config{
-			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
-		}),
-		departed.New(departed.Config{
-			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
-		}),
-		blocks.New(blocks.Config{
-			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
-		}),
+	env := kube.HubEnv{
+		Namespace: h.namespace, Hub: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(), Events: h.events, Now: time.Now,
 	}
+	return []kube.Controller{inventory.New(env), departed.New(env), blocks.New(env)}
 }
 
 // Ready is the readiness check. It fails while this replica leads and its controllers do not run yet.

@@ -27,20 +27,12 @@ const (
 )
 
 // Config is what New needs.
-type Config struct {
-	Namespace string        // of the clusterset
-	Hub       client.Client // reads from a cache
-	Live      client.Reader // reads from the API server
-	Events    kube.Events
-	Now       func() time.Time
-}
+type Config = kube.HubEnv
 
 // New returns the controller, which must run one pass at a time: the reconciler has no lock. Its requests are cluster
 // IDs, which are the names of ClusterProfiles and of Leases.
 func New(c Config) kube.Controller {
-	named := kube.Named(
-		func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} },
-	)
+	named := kube.Named(kube.NameOnly)
 	return kube.Controller{
 		Name:     "inventory",
 		NeedsHub: true,

@@ -89,6 +89,15 @@ type Env struct {
 	Events Events
 }
 
+// HubEnv is what a controller of a clusterset on its hub is constructed from.
+type HubEnv struct {
+	Namespace string        // of the clusterset
+	Hub       client.Client // reads from a cache
+	Live      client.Reader // reads from the API server
+	Events    Events
+	Now       func() time.Time
+}
+
 // Controller describes a reconciler and its watches.
 type Controller struct {
 	Name       string
