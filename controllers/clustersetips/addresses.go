@@ -94,11 +94,7 @@ type view struct {
 }
 
 func (a *Addresses) view(ctx context.Context) (v view, err error) {
-	var hub client.Reader
-	if h := a.Hub(); h != nil {
-		hub = h
-	}
-	if v.VIPSettings, err = kube.ReadVIPSettings(ctx, a.Local, hub, a.HubNamespace, a.Cluster); err != nil {
+	if v.VIPSettings, err = kube.ReadVIPSettings(ctx, a.Local, a.Hub(), a.HubNamespace, a.Cluster); err != nil {
 		return v, err
 	}
 	v.served = a.Served(&networkingv1.ServiceCIDR{}) == nil && a.Served(&networkingv1.IPAddress{}) == nil
@@ -195,20 +191,11 @@ func (a *Addresses) live(ctx context.Context, address netip.Addr) (*networkingv1
 
 // awaitRelease returns an error while the API server has yet to release an address that a request wants.
 func (a *Addresses) awaitRelease(q *ipam.Request, address netip.Addr, ip *networkingv1.IPAddress) error {
-	switch owner, described := ownerOf(ip); {
-	case ip == nil:
-		return nil
-	case owner != q.Service:
-		return nil // asked all the same: a cache may lag
-	case q.Previous(ipam.Family(address)) == address:
-		return fmt.Errorf(
-			"%w %s: the API server has not released it from the last %s",
-			ipam.ErrPending,
-			address,
-			described,
-		)
+	owner, described := ownerOf(ip)
+	if ip == nil || owner != q.Service || q.Previous(ipam.Family(address)) != address {
+		return nil // another's address is asked for all the same: a cache may lag
 	}
-	return nil
+	return fmt.Errorf("%w %s: the API server has not released it from the last %s", ipam.ErrPending, address, described)
 }
 
 // ownerOf returns the Service that an IPAddress belongs to, and what it refers to for a person.

@@ -117,11 +117,7 @@ func (r *reconciler) served() error {
 }
 
 func (r *reconciler) gather(ctx context.Context) (s state, err error) {
-	var hub client.Reader
-	if h := r.Hub(); h != nil {
-		hub = h
-	}
-	if s.settings, err = kube.ReadVIPSettings(ctx, r.Local, hub, r.HubNamespace, r.Cluster); err != nil {
+	if s.settings, err = kube.ReadVIPSettings(ctx, r.Local, r.Hub(), r.HubNamespace, r.Cluster); err != nil {
 		return s, err
 	}
 	s.Mode, s.Blocks, s.Ours = s.settings.Mode, s.settings.Blocks, map[string]bool{}

@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -240,17 +241,10 @@ func (p *place) addresses() map[corev1.IPFamily]netip.Addr {
 	out := map[corev1.IPFamily]netip.Addr{}
 	for _, ip := range p.pod.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
-			out[familyOf(a)] = a
+			out[ipam.Family(a)] = a
 		}
 	}
 	return out
-}
-
-func familyOf(a netip.Addr) corev1.IPFamily {
-	if a.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
 }
 
 // settling is how long DNS and kube-proxy may take to follow the imports.
@@ -283,7 +277,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 	if imp != nil {
 		for _, text := range imp.Spec.IPs {
 			if a, err := netip.ParseAddr(text); err == nil {
-				vips[familyOf(a)] = a
+				vips[ipam.Family(a)] = a
 			}
 		}
 	}
