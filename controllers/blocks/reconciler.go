@@ -200,17 +200,11 @@ func (r *reconciler) addOwners(
 	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners map[string]bool,
 ) error {
 	list := &metav1.PartialObjectMetadataList{}
-	for more := true; more; more = list.Continue != "" {
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		page := []client.ListOption{client.InNamespace(r.Namespace), client.Limit(500), client.Continue(list.Continue)}
-		if err := r.Live.List(ctx, list, page...); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			owners[owner(list.Items[i].Name)] = true
-		}
-	}
-	return nil
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
+		owners[owner(o.GetName())] = true
+		return nil
+	}, client.InNamespace(r.Namespace))
 }
 
 // setConditions sets the given conditions, and removes those that this controller no longer sets.

@@ -193,31 +193,23 @@ func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 	return review.Status.Allowed, err
 }
 
-// pageSize limits how many objects one answer holds.
-const pageSize = 500
-
 // listRecords returns name, UID and creation time of a member's records. It does not read the cache, because none may
 // be missed.
 func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
-		for more := true; more; more = list.Continue != "" {
-			list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
-			page := []client.ListOption{
-				client.InNamespace(r.Namespace), client.Limit(pageSize), client.Continue(list.Continue)}
-			if err := r.Live.List(ctx, list, page...); err != nil {
-				return nil, err
-			}
-			for i := range list.Items {
-				o := &list.Items[i]
-				if clusterset.RecordOwner(kind, o.Name) != id {
-					continue
-				}
-				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace,
-					Name: o.Name, UID: o.UID, CreationTimestamp: o.CreationTimestamp}}
+		list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
+		err := kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
+			if clusterset.RecordOwner(kind, o.GetName()) == id {
+				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(),
+					Name: o.GetName(), UID: o.GetUID(), CreationTimestamp: o.GetCreationTimestamp()}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
 				out = append(out, record)
 			}
+			return nil
+		}, client.InNamespace(r.Namespace))
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

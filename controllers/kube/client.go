@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -20,6 +22,26 @@ func Get[T interface {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return object, nil
+}
+
+// pageSize limits how many objects of a large clusterset are in memory at once.
+const pageSize = 500
+
+// ForEach calls do with every object of a kind, and ends with its first error. A list of metadata says which kind.
+func ForEach(
+	ctx context.Context, from client.Reader, list client.ObjectList, do func(client.Object) error,
+	opts ...client.ListOption,
+) error {
+	for {
+		page := append(opts, client.Limit(pageSize), client.Continue(list.GetContinue()))
+		if err := from.List(ctx, list, page...); err != nil {
+			return err
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error { return do(o.(client.Object)) })
+		if err != nil || list.GetContinue() == "" {
+			return err
+		}
+	}
 }
 
 // Version identifies a state of an object by resourceVersion and UID. A hub that was restored from

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -81,7 +80,7 @@ func (g *Gate) clean(ctx context.Context) error {
 			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
 		}},
 	} {
-		if err := forEach(ctx, g.Local, kind.list, kind.do, kind.option); err != nil {
+		if err := kube.ForEach(ctx, g.Local, kind.list, kind.do, kind.option); err != nil {
 			return err
 		}
 	}
@@ -102,7 +101,7 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 		}
 		return kube.Delete(ctx, g.Local, o)
 	}
-	err := forEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release, &client.ListOptions{})
+	err := kube.ForEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil // without this kind, or without the right to it, the agent has made none
 	}
@@ -124,26 +123,4 @@ func (g *Gate) removeConditions(ctx context.Context, export *mcsv1beta1.ServiceE
 		return nil
 	}
 	return client.IgnoreNotFound(g.Local.Status().Patch(ctx, updated, kube.Changes(export)))
-}
-
-// pageSize limits how many objects of a large clusterset are in memory at once.
-const pageSize = 500
-
-// forEach calls do with every object of a kind.
-func forEach(
-	ctx context.Context,
-	api client.Client,
-	list client.ObjectList,
-	do func(client.Object) error,
-	on client.ListOption,
-) error {
-	for {
-		if err := api.List(ctx, list, on, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
-			return err
-		}
-		err := meta.EachListItem(list, func(o runtime.Object) error { return do(o.(client.Object)) })
-		if err != nil || list.GetContinue() == "" {
-			return err
-		}
-	}
 }

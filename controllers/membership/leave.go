@@ -105,7 +105,7 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 		return err
 	}
 	// Without their export, EndpointRecords have no effect; the hub deletes them.
-	return forEach(ctx, hub, &hubv1alpha1.ServiceExportRecordList{}, func(o client.Object) error {
+	return kube.ForEach(ctx, hub, &hubv1alpha1.ServiceExportRecordList{}, func(o client.Object) error {
 		rec := o.(*hubv1alpha1.ServiceExportRecord)
 		if rec.Spec.ClusterID != g.Cluster || rec.Spec.Withdrawn {
 			return nil
