@@ -81,7 +81,7 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[link] // the hub, once it was seen
 	relist  chan string          // reasons to list the hub again
-	access  atomic.Pointer[access]
+	access  atomic.Pointer[rest.Config]
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -78,29 +79,15 @@ func (a *Agent) use(l *link, first bool) error {
 // kubeconfigInterval is how often the hub's kubeconfig is read. A kubelet takes a minute to bring a Secret.
 const kubeconfigInterval = 10 * time.Second
 
-// access is how the hub is reached, and as whom. client-go itself reads again what stands in other files, such as the
-// agent's token.
-type access struct {
-	host, serverName string
-	caFile, ca       string // the file's name, or the content itself
-	insecure         bool
-	token, cert, key string // that the kubeconfig itself holds
-}
-
-func accessOf(cfg *rest.Config) *access {
-	w := &access{
-		host:       cfg.Host,
-		serverName: cfg.ServerName,
-		caFile:     cfg.CAFile,
-		ca:         string(cfg.CAData),
-		insecure:   cfg.Insecure,
-		cert:       string(cfg.CertData),
-		key:        string(cfg.KeyData),
+// accessOf returns how the hub is reached, and as whom, without functions, which cannot be compared. client-go itself
+// reads again what stands in other files, such as the agent's token.
+func accessOf(cfg *rest.Config) *rest.Config {
+	access := rest.CopyConfig(cfg)
+	access.Dial, access.Proxy, access.WrapTransport = nil, nil, nil
+	if access.BearerTokenFile != "" {
+		access.BearerToken = ""
 	}
-	if cfg.BearerTokenFile == "" {
-		w.token = cfg.BearerToken
-	}
-	return w
+	return access
 }
 
 // accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read
@@ -111,5 +98,5 @@ func (a *Agent) accessChanged() bool {
 		return false
 	}
 	cfg, err := a.hub()
-	return err == nil && *accessOf(cfg) != *tried
+	return err == nil && !reflect.DeepEqual(accessOf(cfg), tried)
 }
