@@ -75,7 +75,7 @@ func (r *reconciler) cleanUp(
 	id := profile.Name
 	// The cache may show a profile that is gone, while another cluster already has the ID and its rights.
 	var live inventoryv1alpha1.ClusterProfileList
-	named := client.MatchingFields{"metadata.name": id} // the role has no get
+	named := client.MatchingFields{"metadata.name": id} // the role may list ClusterProfiles, but not get them
 	if err := r.Live.List(ctx, &live, client.InNamespace(r.Namespace), named); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -94,8 +94,10 @@ func (r *reconciler) cleanUp(
 	if err := r.revoke(ctx, id); err != nil {
 		return reconcile.Result{}, err
 	}
-	if allowed, err := r.mayWrite(ctx, id); err != nil || allowed {
-		return r.waitForRevocation(profile), err
+	if allowed, err := r.mayWrite(ctx, id); err != nil {
+		return reconcile.Result{}, err
+	} else if allowed {
+		return r.waitForRevocation(profile), nil
 	}
 	records, err := r.listRecords(ctx, id)
 	if err != nil {
@@ -120,14 +122,13 @@ func (r *reconciler) cleanUp(
 	return reconcile.Result{}, nil
 }
 
-// revocationTime is how long the API server may take to notice that RoleBindings are gone. It is far longer than
-// usual.
+// revocationTime is how long the API server may take to notice deleted RoleBindings. It usually takes far less.
 const revocationTime = 10 * time.Second
 
 // waitForRevocation returns when to look again, and sends an Event if the rights must come from another binding.
 func (r *reconciler) waitForRevocation(profile *inventoryv1alpha1.ClusterProfile) reconcile.Result {
 	if r.Now().Sub(profile.DeletionTimestamp.Time) < revocationTime {
-		return reconcile.Result{RequeueAfter: revocationTime / 100}
+		return reconcile.Result{RequeueAfter: revocationTime / 100} // so that the ID is free soon
 	}
 	r.Events.Event(profile, kube.Warning, ReasonRightsNotRevoked, fmt.Sprintf(
 		"Another RoleBinding or ClusterRoleBinding lets ServiceAccount %s%s write records: "+
@@ -173,9 +174,8 @@ func (r *reconciler) revoke(ctx context.Context, id string) error {
 	return nil
 }
 
-// mayWrite returns whether the API server would still let the member write a record. It learns of deleted
-// RoleBindings through a watch, and caches for some seconds whose a token is; a record written after the clean-up
-// would stay forever.
+// mayWrite returns whether the API server would still let the member write a record. It learns of deleted RoleBindings
+// through a watch. A record that is written after the clean-up would stay for ever.
 func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 	accounts := "system:serviceaccounts"
 	review := &authorizationv1.LocalSubjectAccessReview{
