@@ -14,6 +14,7 @@ import (
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Events records Events on the object that they concern. eventType is Normal or Warning. docs/reference.md lists all
@@ -80,6 +81,11 @@ type recorder struct{ events.EventRecorder }
 // Event implements Events. It truncates the message to the limit of the API.
 func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
 	note := truncate(message, maxNote)
+	if o, ok := about.(client.Object); ok { // client-go joins no Events about different versions
+		o = o.DeepCopyObject().(client.Object)
+		o.SetResourceVersion("")
+		about = o
+	}
 	r.Eventf(about, nil, eventType, reason, action(note), "%s", note)
 }
 
@@ -102,7 +108,8 @@ func truncate(message string, limit int) string {
 
 // action returns an action that depends on the note. client-go joins Events that differ only in their notes into one
 // series and shows the first note, so that a problem of a second cluster would stay hidden. The number of actions is
-// bounded: another member that changes its notes cannot flood this cluster with Events.
+// bounded: another member that changes its notes cannot flood this cluster with Events. Two notes share an action by
+// chance once in 64 cases, and then the first is shown.
 func action(note string) string {
 	const actions = 64
 	h := fnv.New32a()

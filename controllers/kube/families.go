@@ -7,14 +7,27 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// FamiliesKept is how long Families caches its result, which changes only with the API server's flags.
+// FamiliesKept is how long a successful result of Families is cached. It changes only with the API server's flags.
 const FamiliesKept = 10 * time.Minute
+
+// familiesRetry is how long a failure is cached: thousands of names ask.
+const familiesRetry = time.Second
+
+// BothFamilies is what to assume while the families of the cluster are not known.
+var BothFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+
+// FamiliesDenied returns whether an error of Families is that a policy, a webhook or a quota denies the dry run. That
+// may last for ever.
+func FamiliesDenied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
 
 // Families returns a function that reports the IP families of this cluster's Services. It creates a
 // dual-stack Service in a dry run: ServiceCIDRs do not exist in every supported version, and an
@@ -22,15 +35,16 @@ const FamiliesKept = 10 * time.Minute
 // answer, the function returns its last result, or an error if there is none.
 func Families(c client.Client, now func() time.Time) func(context.Context) ([]corev1.IPFamily, error) {
 	var (
-		mu    sync.Mutex
-		known []corev1.IPFamily
-		asked time.Time
+		mu     sync.Mutex
+		known  []corev1.IPFamily
+		failed error
+		next   time.Time // when the API server is asked again
 	)
 	return func(ctx context.Context) ([]corev1.IPFamily, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if known != nil && now().Sub(asked) < FamiliesKept {
-			return known, nil
+		if now().Before(next) {
+			return known, failed
 		}
 		both := corev1.IPFamilyPolicyPreferDualStack
 		probe := &corev1.Service{
@@ -41,16 +55,14 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 			Spec: corev1.ServiceSpec{IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Port: 1}}},
 		}
 		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
-			if known != nil {
-				return known, nil
+			if known == nil {
+				failed = fmt.Errorf("finding the IP families of this cluster failed: dry run of a Service in "+
+					"namespace %s: %w", SystemNamespace, err)
 			}
-			return nil, fmt.Errorf(
-				"finding the IP families of this cluster failed: dry run of a Service in namespace %s: %w",
-				SystemNamespace,
-				err,
-			)
+			next = now().Add(familiesRetry)
+			return known, failed
 		}
-		known, asked = probe.Spec.IPFamilies, now()
+		known, failed, next = probe.Spec.IPFamilies, nil, now().Add(FamiliesKept)
 		return known, nil
 	}
 }

@@ -124,7 +124,9 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 	if r.served() != nil {
 		return s, nil
 	}
-	if s.Families, err = r.Families(ctx); err != nil {
+	if s.Families, err = r.Families(ctx); kube.FamiliesDenied(err) {
+		s.Families = kube.BothFamilies
+	} else if err != nil {
 		return s, err
 	}
 	if s.VIPs, err = r.vips(ctx); err != nil {

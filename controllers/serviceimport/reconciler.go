@@ -189,7 +189,7 @@ func (r *reconciler) families(
 	ctx context.Context, imp *mcsv1beta1.ServiceImport, merged []corev1.IPFamily,
 ) (families []corev1.IPFamily, complete bool, err error) {
 	supported, err := r.Families(ctx)
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	if kube.FamiliesDenied(err) {
 		r.report(
 			[]finding{{imp, "FamiliesUnknown", fmt.Sprintf("%v. The import uses the IP families of its exporters. "+
 				"Allow the agent to dry-run a Service in namespace %s.", err, kube.SystemNamespace)}},

@@ -41,7 +41,7 @@ type resource struct {
 
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	strip func(object any) any // what the store holds of an object, nil for nothing; an object that is stripped stays
+	strip func(object any) any // what the store holds of an object, nil for nothing; idempotent
 
 	feed      func(*store) cache.ReflectorStore
 	client    rest.Interface
@@ -76,11 +76,11 @@ func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions)
 }
 
 // WatchWithContext implements cache.WatcherWithContext. A streamed list is healthy at its end (intake.Replace), not
-// when it opens. If the one before broke off, WatchWithContext fails, so that the Reflector backs off.
+// when it opens. If the one before broke off, WatchWithContext fails once, so that the Reflector lists instead.
 func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	if r.streaming {
 		r.streaming = false
-		err := apierrors.NewInternalError(io.ErrUnexpectedEOF)
+		err := apierrors.NewBadRequest("the streamed list broke off")
 		r.observe(ctx, streamedList, err)
 		return nil, err
 	}

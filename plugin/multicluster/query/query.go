@@ -19,7 +19,7 @@ const (
 	Proto          // _<proto>.<svc>.<ns>.svc (N4)
 	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
 	Host           // one to three labels of a cluster id or a host name below <svc>.<ns>.svc (N9, N14)
-	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, or prefer for pin, and the name above it (N12)
+	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, the same with prefer, and either without <zone> (N12)
 )
 
 // Query is a parsed name. All strings are in lower case.
@@ -113,7 +113,7 @@ func parseService(rel string) Query {
 		return q
 	}
 	first, last := cutLast(below)
-	if last[0] != '_' {
+	if !strings.HasPrefix(last, "_") { // a rewrite may have left an empty label
 		q.Kind, q.Below = Host, below
 		if strings.Count(below, ".") > 2 || below[0] == '_' {
 			return Query{}
@@ -141,7 +141,7 @@ func parseService(rel string) Query {
 	return q
 }
 
-// zoneAnchor stands, behind an underscore, between the names of zones and the Service.
+// zoneAnchor: the label _zone separates a zone and its directive from the Service's name.
 const zoneAnchor = "zone"
 
 // cutLast cuts the last label off.

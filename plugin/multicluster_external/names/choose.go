@@ -32,14 +32,12 @@ func (s *Service) prefer(from set, property func(c *Cluster) bool) (some set) {
 	return some
 }
 
-// candidates are the clusters among which clients choose, wherever they are: of those that qualify the ones that are
-// up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would leave
-// none is left out.
-func (s *Service) candidates(region string, qualify func(c *Cluster) bool) (all set) {
+// candidates are the clusters among which clients choose, wherever they are and whatever they ask for: the ones that
+// are up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would
+// leave none is left out.
+func (s *Service) candidates(region string) (all set) {
 	for i := range s.clusters {
-		if qualify(&s.clusters[i]) {
-			all.add(i)
-		}
+		all.add(i)
 	}
 	all = s.prefer(all, func(c *Cluster) bool { return c.Up })
 	if region != "" {
@@ -49,7 +47,7 @@ func (s *Service) candidates(region string, qualify func(c *Cluster) bool) (all 
 }
 
 // Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
-// none has the type. tailored reports whether another client may get another cluster.
+// no candidate has the type. tailored reports whether another client may get another cluster.
 //
 // A cluster that has host names only answers if it is the client's among all: its CNAME then holds for every type, as a
 // resolver that caches it takes for granted (RFC 1034, section 3.6.2).
@@ -63,7 +61,13 @@ func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster,
 }
 
 func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
-	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) })
+	all := s.candidates(region)
+	var from set
+	for i := range s.clusters {
+		if all.has(i) && s.clusters[i].has(t) {
+			from.add(i)
+		}
+	}
 	tailored = from.len() > 1
 	if tailored {
 		from = s.near(from, client)
@@ -87,7 +91,7 @@ func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster,
 // Shares returns, by cluster ID, the shares of the clients whose place is unknown (X3). Together they are 1. A cluster
 // that none of these clients gets is left out.
 func (s *Service) Shares() map[string]float64 {
-	from := s.candidates("", func(*Cluster) bool { return true })
+	from := s.candidates("")
 	shares, sum := make(map[string]float64), 0.0
 	for i := range s.clusters {
 		if c := &s.clusters[i]; from.has(i) {
@@ -104,7 +108,7 @@ func (s *Service) Shares() map[string]float64 {
 // slack is how much farther than the nearest cluster others may be, in radians of a great circle: 100 km.
 const slack = 100.0 / 6371
 
-// near are the nearest clusters, or else those of the client's continent, or else all.
+// near returns the nearest clusters; if places are unknown, those of the client's continent; if there are none, all.
 func (s *Service) near(from set, client Client) set {
 	nearest := math.Inf(1)
 	if client.location.Known() {
@@ -138,9 +142,12 @@ func haversine(a, b Location) float64 {
 // If they have none, it is the host name of the first of them that has host names only (X6).
 func (s *Service) Everyone(region string) Content {
 	all := Content{V4: s.packed(region, V4, 4), V6: s.packed(region, V6, 16)}
-	from := s.candidates(region, func(*Cluster) bool { return true })
+	if all != (Content{}) {
+		return all
+	}
+	from := s.candidates(region)
 	for i := range s.clusters {
-		if alias := s.clusters[i].Content().Alias; all == (Content{}) && from.has(i) && alias != "" {
+		if alias := s.clusters[i].Content().Alias; from.has(i) && alias != "" {
 			return Content{Alias: alias}
 		}
 	}
@@ -150,8 +157,7 @@ func (s *Service) Everyone(region string) Content {
 func (s *Service) packed(region string, t Type, width int) string {
 	var all strings.Builder
 	seen := make(map[string]bool)
-	// Host names count here: no cluster that is down stands for one that is up and has host names only.
-	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) || c.content.Alias != "" })
+	from := s.candidates(region)
 	for i := range s.clusters {
 		if !from.has(i) {
 			continue
@@ -186,5 +192,5 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// unit returns a number between 0 and 1, and neither.
+// unit returns a number above 0 and at most 1, so its logarithm is finite.
 func unit(h uint64) float64 { return (float64(h>>11) + 0.5) / (1 << 53) }

@@ -103,13 +103,18 @@ func (r *root) leave() *cobra.Command {
 the hub revokes its credentials, and what join installed is deleted. ServiceExports stay. The
 command asks first. It also undoes an unfinished join.
 
-With --evict, remove another member from the hub, for example one that is permanently lost. It loses
-its credentials at once, and the other members lose its exports.`,
+With --evict, which does not ask, remove another member from the hub, for example one that is
+permanently lost. It loses its credentials at once, and the other members lose its exports.`,
 		Example: `  kubectl clusterset leave --context east --hub-context hub
   kubectl clusterset leave east --evict --hub-context hub`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r.options(&o.Options, dryRun)
-			if evict != (len(args) == 1) {
+			switch {
+			case evict && len(args) == 0:
+				return errors.New("--evict needs the cluster ID of a member")
+			case evict && o.Force:
+				return errors.New("--force is for this cluster, and not for another member")
+			case !evict && len(args) == 1:
 				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument without --evict"),
 					"to remove another cluster: kubectl clusterset leave CLUSTER --evict --hub-context=HUB")
 			}

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +77,12 @@ func eks(s *State) Distribution {
 }
 
 func gke(s *State) Distribution {
+	if s.Config != nil { // somebody's own CoreDNS
+		return coreDNS(s)
+	}
 	d := Distribution{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: InStubs}
+	d.Remedy = "if the Pods' /etc/resolv.conf names 169.254.169.254, the cluster uses Cloud DNS, and kube-dns answers " +
+		"nobody: give our CoreDNS an internal load balancer, and create a private forwarding zone for clusterset.local"
 	if s.Deployment == nil || s.Deployment.Spec.Replicas != nil && *s.Deployment.Spec.Replicas == 0 {
 		d.Evidence, d.Forward = "nodes of GKE without kube-dns: Cloud DNS", ByHand
 		d.Remedy = "Cloud DNS does not reach a clusterIP: give our CoreDNS an internal load balancer, and create a " +
@@ -105,14 +111,31 @@ func coreDNS(s *State) Distribution {
 	case s.owner("app.kubernetes.io/managed-by") != "":
 		d.Evidence += ", managed by " + s.owner("app.kubernetes.io/managed-by")
 		d.Remedy = "its next upgrade may remove the block: run this command again after it"
-	case s.owner("addonmanager.kubernetes.io/mode") != "" || s.owner("addon.kops.k8s.io/name") != "":
+	case s.owner("addonmanager.kubernetes.io/mode") != "" || s.owner("addon.kops.k8s.io/name") != "" ||
+		s.kubelet("+k0s"):
 		d.Evidence += ", managed as an add-on"
 		d.Remedy = "its next upgrade may remove the block: run this command again after it"
+	case s.gitOps() != "":
+		d.Evidence += ", with " + s.gitOps()
+		d.Remedy = "its owner may restore what it has: put the change into its source, too"
 	case d.Forward == InCorefile && (stock.MatchString(c.Image) || s.original() != ""):
 		d.Name, d.Replaceable = "kubeadm", true
 		d.Evidence = "Deployment coredns with the image of kubeadm, and no sign of another owner"
 	}
 	return d
+}
+
+// gitOps returns the mark of a program that restores the Deployment from a source of its own, or "".
+func (s *State) gitOps() string {
+	for _, mark := range []string{
+		"argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "kustomize.toolkit.fluxcd.io/name",
+		"helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app",
+	} {
+		if s.owner(mark) != "" {
+			return mark
+		}
+	}
+	return ""
 }
 
 // owner returns a label or annotation of the Deployment.
@@ -137,7 +160,7 @@ func (s *State) customOr(other Place) Place {
 }
 
 func (s *State) node(label string) bool {
-	return s.anyNode(func(n *corev1.Node) bool {
+	return slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool {
 		for key := range n.Labels {
 			if strings.HasPrefix(key, label) {
 				return true
@@ -148,23 +171,11 @@ func (s *State) node(label string) bool {
 }
 
 func (s *State) kubelet(part string) bool {
-	return s.anyNode(func(n *corev1.Node) bool { return strings.Contains(n.Status.NodeInfo.KubeletVersion, part) })
-}
-
-func (s *State) anyNode(is func(*corev1.Node) bool) bool {
-	for i := range s.Nodes {
-		if is(&s.Nodes[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool {
+		return strings.Contains(n.Status.NodeInfo.KubeletVersion, part)
+	})
 }
 
 func manages(fields []metav1.ManagedFieldsEntry, manager string) bool {
-	for _, f := range fields {
-		if f.Manager == manager {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == manager })
 }

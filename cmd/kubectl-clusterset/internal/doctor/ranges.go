@@ -130,9 +130,10 @@ func poolsHere(f *Facts) (out []report.Finding) {
 	set := &f.HubFacts.Sets[0]
 	remedy := fmt.Sprintf("on the hub: kubectl -n %s edit clusterset %s, and set spec.vips.pools to ranges that no "+
 		"cluster uses; %s", set.Namespace, set.Name, report.DocsRanges)
+	pools := grants.Decide(grants.Facts{Set: set, Profiles: f.HubFacts.Profiles}).Pools
 	for _, kind := range f.own() {
 		for _, r := range kind.ranges {
-			for _, p := range grants.Decide(grants.Facts{Set: set, Profiles: f.HubFacts.Profiles}).Pools {
+			for _, p := range pools {
 				if p.Prefix.Overlaps(r) && !slices.ContainsFunc(set.Status.Blocks, owns(f.ID, r)) {
 					out = append(out, report.Warningf(remedy, "pool %s overlaps this cluster's own %s %s", p.Prefix,
 						kind.name, r))

@@ -187,7 +187,7 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) strin
 	if reason != "" {
 		return reason
 	}
-	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
+	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": "clusterset-controller"})
 }
 
 // Recent is the age up to which an Event of the agent counts. An agent that is not a member yet repeats its Event every

@@ -26,13 +26,6 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	if _, err := checkServer(ctx, o.Hub, o.Say); err != nil {
 		return err
 	}
-	right := cluster.Right{
-		Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
-		Namespace: o.HubNamespace, Name: id,
-	}
-	if err := o.Hub.Allowed(ctx, []cluster.Right{right}); err != nil {
-		return err
-	}
 	var all inventoryv1alpha1.ClusterProfileList
 	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil {
 		return o.Hub.Failed(err, "listing ClusterProfiles")
@@ -44,12 +37,21 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		_, err := fmt.Fprintf(o.DryRun, onHub+"ClusterProfile %s/%s\n", o.Hub.Name, "", o.HubNamespace, id)
 		return err
 	}
+	if err := o.Hub.Allowed(ctx, []cluster.Right{deleteClaim(o.HubNamespace, id)}); err != nil {
+		return err
+	}
 	if err := giveUp(ctx, o, id, 0, ""); err != nil {
 		return err
 	}
 	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
 		"--hub-context HUB")
 	return nil
+}
+
+// deleteClaim is the right to delete a member's ClusterProfile.
+func deleteClaim(namespace, id string) cluster.Right {
+	return cluster.Right{Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
+		Namespace: namespace, Name: id}
 }
 
 // evictable is the error if id is no member: another cluster manager's ClusterProfile is not ours to delete.
@@ -66,19 +68,18 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 			return fmt.Errorf("ClusterProfile %s belongs to the cluster manager %s, and is no member", id, manager)
 		}
 	}
-	return fmt.Errorf("there is no member %s; members are: %s", id, strings.Join(ids, ", "))
+	return fmt.Errorf("there is no member %s; members are: %s", id, cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
-// giveUp deletes a ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid,
-// it deletes only that cluster's; and one in use only when its Lease has expired, because a clone has the same UID.
-// If the claim changes meanwhile, it is examined again.
+// giveUp waits until a ClusterProfile is gone, and deletes it if it still exists after patience. With a uid, it deletes
+// only a claim of that cluster. It deletes a member's claim only after its Lease has expired: a clone has the same UID.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)
 	var deleted types.UID // of the claim that was deleted
 	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
-	taken, renewed := false, false // by another cluster, or claimed again; the Lease, meanwhile
-	began, lease := time.Now(), ""
+	taken, renewed := false, false // another cluster holds the claim; another agent renewed the Lease
+	began, firstVersion := time.Now(), ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		if err != nil && !meta.IsNoMatchError(err) {
@@ -94,15 +95,18 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 				return false, "", err
 			}
 			if now != nil {
-				lease = cmp.Or(lease, kube.Version(now))
-				renewed = kube.Version(now) != lease
+				firstVersion = cmp.Or(firstVersion, kube.Version(now))
+				renewed = kube.Version(now) != firstVersion
 				expires := began.Add(time.Duration(ptr.Deref(now.Spec.LeaseDurationSeconds, 0)) * time.Second)
 				if renewed || time.Now().Before(expires) {
 					return renewed, "its Lease on the hub has not expired yet", nil
 				}
 			}
 		}
-		if p.DeletionTimestamp == nil && deleted == "" && time.Now().After(deadline) {
+		if p.DeletionTimestamp != nil {
+			deleted = p.UID // by another run
+		}
+		if deleted == "" && time.Now().After(deadline) {
 			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); err != nil {
 				return false, "", err
 			}
@@ -110,7 +114,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			o.Say("the hub: deleting ClusterProfile %s", id)
 		}
 		why := "ClusterProfile " + id + " still exists"
-		if pods := podsWait(ctx, o.Hub, "app.kubernetes.io/name", "clusterset-hub"); pods != "" {
+		if pods := hubPodsWait(ctx, o); pods != "" {
 			why += "; clusterset-controller hub: " + pods
 		}
 		say(why)

@@ -234,7 +234,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 			}
 			was = r.String()
 		}
-		why := podsWait(ctx, o.Hub, "app.kubernetes.io/name", "clusterset-hub")
+		why := hubPodsWait(ctx, o)
 		say(why)
 		return false, why, nil
 	})

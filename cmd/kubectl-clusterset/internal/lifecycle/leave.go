@@ -77,6 +77,15 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := o.Member.Allowed(ctx, l.rights()); err != nil {
 		return err
 	}
+	if l.setProperty == nil && len(l.claims) > 0 { // else the hub's controller deletes the claim
+		var rights []cluster.Right
+		for _, id := range l.claims {
+			rights = append(rights, deleteClaim(l.HubNamespace, id))
+		}
+		if err := o.Hub.Allowed(ctx, rights); err != nil {
+			return err
+		}
+	}
 	if p := l.setProperty; p != nil && p.Annotations[clusterset.AnnotationLeaving] == "" {
 		fmt.Fprintf(
 			o.Out,

@@ -71,11 +71,16 @@ func (l *leave) scaleAgent(ctx context.Context, run bool) error {
 	return l.Member.Failed(err, "stopping the agent")
 }
 
-// podsWait returns why pods with this label do not run; "" if the user may not read them.
-func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) string {
+// hubPodsWait returns why the pods of the hub's controller do not run; "" if the user may not read them.
+func hubPodsWait(ctx context.Context, o *Options) string {
+	return podsWait(ctx, o.Hub, client.MatchingLabels{
+		"app.kubernetes.io/name": "clusterset-hub", "app.kubernetes.io/instance": o.HubNamespace})
+}
+
+// podsWait returns why pods with these labels do not run; "" if the user may not read them.
+func podsWait(ctx context.Context, c *cluster.Cluster, labels client.MatchingLabels) string {
 	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
-		client.MatchingLabels{label: value}); apierrors.IsForbidden(err) {
+	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), labels); apierrors.IsForbidden(err) {
 		return ""
 	} else if err != nil {
 		return err.Error()
