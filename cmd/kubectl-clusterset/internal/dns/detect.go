@@ -81,8 +81,9 @@ func gke(s *State) Distribution {
 		return coreDNS(s)
 	}
 	d := Distribution{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: InStubs}
-	d.Remedy = "if the Pods' /etc/resolv.conf names 169.254.169.254, the cluster uses Cloud DNS, and kube-dns answers " +
-		"nobody: give our CoreDNS an internal load balancer, and create a private forwarding zone for clusterset.local"
+	d.Remedy = "if the Pods' /etc/resolv.conf names 169.254.169.254, the cluster uses Cloud DNS, and kube-dns " +
+		"answers nobody: give our CoreDNS an internal load balancer, and create a private forwarding zone for " +
+		"clusterset.local"
 	if s.Deployment == nil || s.Deployment.Spec.Replicas != nil && *s.Deployment.Spec.Replicas == 0 {
 		d.Evidence, d.Forward = "nodes of GKE without kube-dns: Cloud DNS", ByHand
 		d.Remedy = "Cloud DNS does not reach a clusterIP: give our CoreDNS an internal load balancer, and create a " +
