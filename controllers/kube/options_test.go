@@ -12,8 +12,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
@@ -45,13 +47,25 @@ func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	to := Recorder(broadcaster.NewRecorder(runtime.NewScheme(), Manager))
-	for _, step := range []struct{ note, want string }{
-		{"Cluster east is silent.", "new: Cluster east is silent."},
-		{"Cluster west is silent.", "new: Cluster west is silent."},
-		{"Cluster east is silent.", "2 times: Cluster east is silent."},
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	to := Recorder(broadcaster.NewRecorder(scheme, Manager))
+	service := func(version string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: version}}
+	}
+	for _, step := range []struct {
+		about      runtime.Object
+		note, want string
+	}{
+		{System(), "Cluster east is silent.", "new: Cluster east is silent."},
+		{System(), "Cluster west is silent.", "new: Cluster west is silent."},
+		{System(), "Cluster east is silent.", "2 times: Cluster east is silent."},
+		{service("1"), "Ports differ.", "new: Ports differ."},
+		{service("2"), "Ports differ.", "2 times: Ports differ."}, // it has changed meanwhile
 	} {
-		to.Event(System(), Warning, "SourceExpired", step.note)
+		to.Event(step.about, Warning, "SourceExpired", step.note)
 		select {
 		case got := <-seen:
 			if got != step.want {

@@ -161,6 +161,17 @@ func TestF4WhatAnswersNowhereIsLost(t *testing.T) {
 	}
 }
 
+// TestF4ADeniedDryRunKeepsNobodyAlive: a policy may deny the Service that shows this cluster's IP families, for ever.
+func TestF4ADeniedDryRunKeepsNobodyAlive(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.Families = func(context.Context) ([]corev1.IPFamily, error) { return nil, errors.New("denied") }
+	r.rounds(2)
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	r.rounds(5)
+	r.want("a", reach.Unreachable, true)
+	r.want("b", reach.Answers, false)
+}
+
 // TestF4WhatServesStays though its agent is silent and its Lease expires, and this agent restarts. One Event says so.
 func TestF4WhatServesStays(t *testing.T) {
 	r := newReached(t, "a", "b", "c")

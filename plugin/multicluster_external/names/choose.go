@@ -32,12 +32,14 @@ func (s *Service) prefer(from set, property func(c *Cluster) bool) (some set) {
 	return some
 }
 
-// candidates are the clusters among which clients choose, wherever they are and whatever they ask for: the ones that
-// are up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would
-// leave none is left out.
-func (s *Service) candidates(region string) (all set) {
+// candidates are the clusters among which clients choose, wherever they are: of those that qualify the ones that are
+// up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would leave
+// none is left out.
+func (s *Service) candidates(region string, qualify func(c *Cluster) bool) (all set) {
 	for i := range s.clusters {
-		all.add(i)
+		if qualify(&s.clusters[i]) {
+			all.add(i)
+		}
 	}
 	all = s.prefer(all, func(c *Cluster) bool { return c.Up })
 	if region != "" {
@@ -47,7 +49,7 @@ func (s *Service) candidates(region string) (all set) {
 }
 
 // Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
-// no candidate has the type. tailored reports whether another client may get another cluster.
+// none has the type. tailored reports whether another client may get another cluster.
 //
 // A cluster that has host names only answers if it is the client's among all: its CNAME then holds for every type, as a
 // resolver that caches it takes for granted (RFC 1034, section 3.6.2).
@@ -61,13 +63,7 @@ func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster,
 }
 
 func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
-	all := s.candidates(region)
-	var from set
-	for i := range s.clusters {
-		if all.has(i) && s.clusters[i].has(t) {
-			from.add(i)
-		}
-	}
+	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) })
 	tailored = from.len() > 1
 	if tailored {
 		from = s.near(from, client)
@@ -91,7 +87,7 @@ func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster,
 // Shares returns, by cluster ID, the shares of the clients whose place is unknown (X3). Together they are 1. A cluster
 // that none of these clients gets is left out.
 func (s *Service) Shares() map[string]float64 {
-	from := s.candidates("")
+	from := s.candidates("", func(*Cluster) bool { return true })
 	shares, sum := make(map[string]float64), 0.0
 	for i := range s.clusters {
 		if c := &s.clusters[i]; from.has(i) {
@@ -108,7 +104,7 @@ func (s *Service) Shares() map[string]float64 {
 // slack is how much farther than the nearest cluster others may be, in radians of a great circle: 100 km.
 const slack = 100.0 / 6371
 
-// near returns the nearest clusters; if places are unknown, those of the client's continent; if there are none, all.
+// near are the nearest clusters, or else those of the client's continent, or else all.
 func (s *Service) near(from set, client Client) set {
 	nearest := math.Inf(1)
 	if client.location.Known() {
@@ -142,12 +138,9 @@ func haversine(a, b Location) float64 {
 // If they have none, it is the host name of the first of them that has host names only (X6).
 func (s *Service) Everyone(region string) Content {
 	all := Content{V4: s.packed(region, V4, 4), V6: s.packed(region, V6, 16)}
-	if all != (Content{}) {
-		return all
-	}
-	from := s.candidates(region)
+	from := s.candidates(region, func(*Cluster) bool { return true })
 	for i := range s.clusters {
-		if alias := s.clusters[i].Content().Alias; from.has(i) && alias != "" {
+		if alias := s.clusters[i].Content().Alias; all == (Content{}) && from.has(i) && alias != "" {
 			return Content{Alias: alias}
 		}
 	}
@@ -157,7 +150,8 @@ func (s *Service) Everyone(region string) Content {
 func (s *Service) packed(region string, t Type, width int) string {
 	var all strings.Builder
 	seen := make(map[string]bool)
-	from := s.candidates(region)
+	// Host names count here: no cluster that is down stands for one that is up and has host names only.
+	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) || c.content.Alias != "" })
 	for i := range s.clusters {
 		if !from.has(i) {
 			continue

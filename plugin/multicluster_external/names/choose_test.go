@@ -116,12 +116,6 @@ func TestX3WhoIsChosen(t *testing.T) {
 			nil},
 		{"the host name of a cluster without weight", of(at("a", none), weighing(host(at("b", none)), 0)), "", V6, none,
 			"", nil},
-		{"IPv6 of a cluster that is down only", of(at("a", none), down(v6(at("b", none)))), "", V6, none, "", nil},
-		{"IPv6 of a drained cluster only", of(at("a", none), weighing(v6(at("b", none)), 0)), "", V6, none, "", nil},
-		{"IPv6 in another region only", of(in("eu", "", at("a", none)), in("us", "", v6(at("b", none)))), "eu", V6,
-			none, "", nil},
-		{"IPv6 where all clusters are down", of(down(at("a", none)), down(v6(at("b", none)))), "", V6, none, "",
-			[]string{"b"}},
 		{"a type that nobody has", of(at("a", none), at("b", none)), "", V6, none, "", nil},
 	} {
 		if got := chosen(service(c.records...), c.region, c.t, c.from, c.continent); !slices.Equal(got, c.want) {
