@@ -157,8 +157,8 @@ func TestF5ClientsOutsideGetTheNearestClusterThatIsAlive(t *testing.T) {
 	f.cut(t, [2]*cluster{c, a}, [2]*cluster{c, b})
 	took := want("c is cut off: Osaka goes to Europe", a, b, a)
 	t.Logf("gone from the answers of all clusters after %v", took)
-	// Alone it takes about five seconds (make bench-failover). On a busy machine it must still be the views of the others
-	// that do it, and not the end of the Lease, which is 50 seconds away.
+	// Alone it takes about five seconds. On a busy machine it must still be the views of the others that do it, and not
+	// the end of the Lease, which is 50 seconds away.
 	if took > 25*time.Second {
 		t.Errorf("c is gone from the answers only after %v", took)
 	}

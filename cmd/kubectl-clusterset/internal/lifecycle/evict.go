@@ -72,7 +72,7 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 }
 
 // giveUp waits until a ClusterProfile is gone, and deletes it if it still exists after patience. With a uid, it deletes
-// only a claim of that cluster. It deletes a member's claim only after its Lease has expired: a clone has the same UID.
+// only a claim of that cluster, and a claim in use only after its Lease has expired: a clone has the same UID.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)
