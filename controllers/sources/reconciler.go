@@ -54,7 +54,6 @@ type Reconciler struct {
 	observations map[string]liveness.Observation // by cluster ID
 	silence      liveness.CommonSilence
 	held         bool
-	deciding     map[string]bool    // by cluster ID, while a pass is under way
 	members      map[string]*member // by cluster ID
 	rounded      time.Time          // begin of the last round
 	rounds       int
@@ -62,8 +61,7 @@ type Reconciler struct {
 
 // New returns a Reconciler that has observed nothing.
 func New(c Config) *Reconciler {
-	return &Reconciler{Config: c, observations: map[string]liveness.Observation{}, members: map[string]*member{},
-		deciding: map[string]bool{}}
+	return &Reconciler{Config: c, observations: map[string]liveness.Observation{}, members: map[string]*member{}}
 }
 
 // Held reports whether most other members are silent together, so that none of them expires.
@@ -137,24 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.decide(ctx, req.Name)
 }
 
-// decide decides whether a member is live and stores that. Both its own requests and rounds call it.
+// decide decides whether a member is live and stores that. Both its own requests and rounds call it, also at the same
+// time: of two that store the same version of its Lease, one fails and is repeated.
 func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Result, error) {
-	r.mu.Lock()
-	busy := r.deciding[cluster]
-	r.deciding[cluster] = true
-	r.mu.Unlock()
-	if busy {
-		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
-	}
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.deciding, cluster)
-	}()
-	ownRenewal := r.HubSeen()
-	if ownRenewal.IsZero() {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
 	onHub, err := kube.Get[*coordinationv1.Lease](
 		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: cluster},
 	)
@@ -176,17 +159,22 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		}
 	}
 	spec, found, err := kube.LeaseSpec(ctx, r.Hub(), r.HubNamespace)
-	if err != nil || !found { // an emptied hub says nothing about members
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	limits := limitsOf(spec)
+	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
+	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
+		if reach.Read(stored).State == reach.Unreachable && (m.State == reach.Answers || m.State == reach.Serving) {
+			err = r.save(ctx, cluster, stored, load(stored), m, liveness.State{}, limits)
+		}
+		return reconcile.Result{RequeueAfter: time.Second}, err
+	}
 	hub := limits.View(ownRenewal, r.Now())
 	until, err := r.observedUntil(ctx, spec, hub, limits)
 	if err != nil || cluster == r.Cluster {
 		return reconcile.Result{}, err
 	}
 	o := r.observe(cluster, stored, hub, until, liveness.RenewalOf(onHub), limits)
-	m := r.known(cluster, stored)
 	wait := again(o, load(stored), hub, limits)
 	var state liveness.State
 	var in time.Duration
@@ -302,7 +290,7 @@ func (r *Reconciler) observe(
 	return o
 }
 
-// known returns what is known of a member from what answers.
+// known returns the reach state of a member: this process's, or else the stored one.
 func (r *Reconciler) known(cluster string, stored *coordinationv1.Lease) member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -374,14 +362,14 @@ func (r *Reconciler) save(
 				cluster, len(o.Expirations), liveness.FlapWindow, o.DampedUntil().UTC().Format(time.RFC3339)),
 		)
 	case m.State == reach.Unreachable:
-		r.Events.Event(lease, kube.Warning, "SourceUnreachable", fmt.Sprintf("Neither the agent of cluster %s nor any "+
-			"endpoint of it that was tried answers since %s, while others do. Its endpoints follow onExpiry=%s. It "+
-			"counts as live again when it has answered for %v.",
+		r.Events.Event(lease, kube.Warning, "SourceUnreachable", fmt.Sprintf("Cluster %s is unreachable since %s: "+
+			"neither its agent nor any endpoint that was tried answered for four seconds, while others did. Its "+
+			"endpoints follow onExpiry=%s. It counts as live again when it has answered for %v.",
 			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry, m.Damping(r.Now())))
 	case state.Expired:
 		why := "nothing here shows that it serves"
 		if m.State == reach.Unknown {
-			why = "its agent has never answered here, at TCP port 8082"
+			why = "its agent has never answered here"
 		}
 		r.Events.Event(
 			lease,

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -34,12 +35,15 @@ var round = types.NamespacedName{Namespace: "reach", Name: "round"}
 const (
 	// patience is how long an agent or an endpoint may take to answer.
 	patience = time.Second
-	// tried is how many endpoints of a suspect member are tried in a round, at most.
-	tried = 8
-	// allTried is how many endpoints of all suspect members are tried in a round: one of each member at least.
-	allTried = 512
-	// looked is among how many EndpointRecords a round looks for these endpoints.
-	looked = 64
+	// maxTries is how many endpoints of a member a round tries.
+	maxTries = 8
+	// maxTriesOfAll is how many endpoints of all members a round tries: one of each such member at least.
+	maxTriesOfAll = 512
+	// maxRecords is how many EndpointRecords of a member a round reads to find them.
+	maxRecords = 64
+	// untilServed is how many rounds in a row try a member whose agent answers, until an endpoint has. After them one
+	// round in as many does.
+	untilServed = 10
 	// reportSilent is how long an agent is silent while its endpoints answer before an Event says so.
 	reportSilent = 30 * time.Second
 )
@@ -50,6 +54,8 @@ type member struct {
 	address   int           // index of the agent's address to ask next
 	roundTrip time.Duration // of the last answer
 	reported  bool          // an Event has said that its agent is silent
+	tried     int           // rounds that tried its endpoints
+	serves    string        // the endpoint that answered in the last round; "" if none did
 }
 
 // question is what a round asks of one member.
@@ -58,11 +64,14 @@ type question struct {
 	stored  *coordinationv1.Lease
 	agent   string // its agent's address; "" if none is known
 	overdue bool
+	hopeful bool     // it may answer: its agent did before, and it is not unreachable
 	tries   []string // endpoints to try
+	again   bool     // that is only the one that answered in the last round
 
 	took      time.Duration
 	agentIs   reach.Answer
 	endpoints reach.Answer
+	serves    string // the endpoint that answers, if one does
 	// Something accepts connections in the agent's place, as a service mesh or a gateway does. It would for endpoints.
 	behindProxy bool
 }
@@ -88,12 +97,13 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 	}
 	home := reach.NotAsked
 	var all sync.WaitGroup
-	if len(questions) == 1 && len(questions[0].tries) > 0 && r.Home != "" {
-		all.Go(func() { home = r.try(ctx, []string{r.Home}) })
+	hopeful := slices.DeleteFunc(slices.Clone(questions), func(q *question) bool { return !q.hopeful })
+	if len(hopeful) == 1 && len(hopeful[0].tries) > 0 && r.Home != "" {
+		all.Go(func() { home, _ = r.try(ctx, []string{r.Home}) })
 	}
 	for _, q := range questions {
 		all.Go(func() { q.agentIs, q.took, q.behindProxy = r.askAgent(ctx, q.cluster, q.agent) })
-		all.Go(func() { q.endpoints = r.try(ctx, q.tries) })
+		all.Go(func() { q.endpoints, q.serves = r.try(ctx, q.tries) })
 	}
 	all.Wait()
 	if ctx.Err() != nil {
@@ -119,8 +129,8 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 			errs = append(errs, err)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return reconcile.Result{}, err
+	if err := errors.Join(errs...); err != nil { // no error is returned: backoff would slow the rounds
+		log.FromContext(ctx).Info("storing what answers failed; the next round tries again", "reason", err.Error())
 	}
 	return reconcile.Result{RequeueAfter: max(reach.Interval-r.Now().Sub(began), 10*time.Millisecond)}, nil
 }
@@ -136,7 +146,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		return nil, err
 	}
 	l := limitsOf(spec)
-	var suspects []*question
+	var sampled []*question
 	for _, lease := range byName(stored) {
 		q := &question{cluster: lease.Labels[liveness.LabelSource], stored: lease}
 		if lease.Name != liveness.LeaseName(q.cluster) {
@@ -160,15 +170,19 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		}
 		o := r.observations[q.cluster]
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
-		suspect := m.IsSuspect(now, q.overdue)
-		r.mu.Unlock()
-		if suspect {
-			suspects = append(suspects, q)
+		q.hopeful = m.State != reach.Unreachable && m.State != reach.Unknown
+		untested := q.hopeful && !m.HasServed() && (m.tried < untilServed || r.rounds%untilServed == 0)
+		switch {
+		case m.State == reach.Serving && m.serves != "":
+			q.tries, q.again = []string{m.serves}, true
+		case untested, m.IsSuspect(now, q.overdue):
+			sampled = append(sampled, q)
 		}
+		r.mu.Unlock()
 		out = append(out, q)
 	}
-	for _, q := range suspects {
-		if q.tries, err = r.sample(ctx, q.cluster, max(1, min(tried, allTried/len(suspects)))); err != nil {
+	for _, q := range sampled {
+		if q.tries, err = r.sample(ctx, q.cluster, max(1, min(maxTries, maxTriesOfAll/len(sampled)))); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +203,7 @@ func (r *Reconciler) sample(ctx context.Context, cluster string, size int) (out 
 	}
 	sorted := byName(records.Items)
 	n := len(sorted)
-	for turn := range min(n*size, looked) {
+	for turn := range min(n*size, maxRecords) {
 		rec := sorted[(r.rounds*size+turn)%n]
 		if len(out) == size || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
 			continue
@@ -261,35 +275,34 @@ func (r *Reconciler) askAgent(
 	return reach.Yes, took, false
 }
 
-// try returns what the best of some endpoints answers.
-func (r *Reconciler) try(ctx context.Context, addresses []string) reach.Answer {
-	if len(addresses) == 0 {
-		return reach.NotAsked
-	}
+// try returns what the best of some endpoints answers, and which that is.
+func (r *Reconciler) try(ctx context.Context, addresses []string) (best reach.Answer, at string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	answers := make(chan reach.Answer, len(addresses))
-	for _, a := range addresses {
-		go func() {
+	answers := make([]reach.Answer, len(addresses))
+	var all sync.WaitGroup
+	for i, a := range addresses {
+		all.Go(func() {
 			conn, err := r.Dial(ctx, "tcp", a)
 			switch {
 			case err == nil:
 				conn.Close()
-				answers <- reach.Yes
+				answers[i] = reach.Yes
+				cancel()
 			case errors.Is(err, syscall.ECONNREFUSED):
-				answers <- reach.Refused
+				answers[i] = reach.Refused
 			default:
-				answers <- reach.No
+				answers[i] = reach.No
 			}
-		}()
+		})
 	}
-	best := reach.No
-	for range addresses {
-		if best = max(best, <-answers); best == reach.Yes {
-			cancel()
+	all.Wait()
+	for i, answer := range answers {
+		if answer > best {
+			best, at = answer, addresses[i]
 		}
 	}
-	return best
+	return best, at
 }
 
 // take continues what is known of a member, and reports whether its stored Lease has another state.
@@ -300,15 +313,25 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		r.mu.Unlock()
 		return false
 	}
-	m.Member = m.Next(reach.Round{
-		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
-	})
 	switch q.agentIs {
 	case reach.Yes:
 		m.roundTrip = q.took
 	case reach.No:
 		m.address++
 	}
+	if len(q.tries) > 0 {
+		m.tried++
+	}
+	if m.serves = ""; q.endpoints == reach.Yes {
+		m.serves = q.serves
+	}
+	if q.again && !q.answers() { // perhaps only its Pod is gone: the next round tries others
+		r.mu.Unlock()
+		return false
+	}
+	m.Member = m.Next(reach.Round{
+		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
+	})
 	silent := m.State == reach.Serving && r.Now().Sub(m.Since) >= reportSilent
 	report, since := silent && !m.reported, m.Since
 	m.reported = silent

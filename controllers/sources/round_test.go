@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -118,6 +120,14 @@ func (r *reached) rounds(n int) {
 	}
 }
 
+// triesIn runs so many rounds and returns the endpoints that they try.
+func (r *reached) triesIn(n int) []string {
+	r.t.Helper()
+	r.net.dialed = nil
+	r.rounds(n)
+	return slices.DeleteFunc(r.net.dialed, func(a string) bool { return strings.HasSuffix(a, ":8082") })
+}
+
 // silence lets addresses fall silent.
 func (r *reached) silence(addresses ...string) {
 	for _, a := range addresses {
@@ -191,6 +201,108 @@ func TestF4WhatServesStays(t *testing.T) {
 	}
 }
 
+// TestF4WhereNoEndpointAnsweredTheLeaseDecides: NetworkPolicies hide the Pods from agents only, and the agent moves.
+func TestF4WhereNoEndpointAnsweredTheLeaseDecides(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.silence(endpointOf(0) + ":80")
+	r.rounds(20)
+	r.silence(agentOf(0))
+	r.rounds(10)
+	r.want("a", reach.Silent, false)
+	r.pass(2*time.Minute, r.others, "b", "c")
+	r.want("a", reach.Silent, true)
+}
+
+// TestF4AMemberIsTriedUntilAnEndpointAnswers: in each of the first ten rounds in which there is one, then in every
+// tenth, and no more once one has.
+func TestF4AMemberIsTriedUntilAnEndpointAnswers(t *testing.T) {
+	r := newReached(t, "a", "b")
+	web := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.a"}}
+	if err := r.hub.Delete(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	r.rounds(30)
+	r.publish("a", "later", "10.0.0.3")
+	for _, c := range []struct {
+		rounds, want int
+		answers      bool
+	}{{10, 10, false}, {30, 3, false}, {10, 1, true}, {100, 0, true}} {
+		if c.answers {
+			r.net.at["10.0.0.3:80"] = ""
+		}
+		if got := r.triesIn(c.rounds); len(got) != c.want {
+			t.Errorf("%d rounds, answers %v: it is tried %d times, want %d", c.rounds, c.answers, len(got), c.want)
+		}
+	}
+}
+
+// TestF4WhileItServesOneEndpointIsTried, the one that answered. If that fails, the next round tries others, and nothing
+// is stored in between.
+func TestF4WhileItServesOneEndpointIsTried(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.publish("a", "more", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+	for _, a := range []string{"10.0.0.3", "10.0.0.4", "10.0.0.5"} {
+		r.net.at[a+":80"] = ""
+	}
+	r.rounds(2)
+	r.silence(agentOf(0))
+	r.rounds(5)
+	first := r.triesIn(1)
+	if got := r.triesIn(4); len(first) != 1 || len(got) != 4 || len(slices.Compact(got)) != 1 || got[0] != first[0] {
+		t.Errorf("five rounds try %v and %v", first, got)
+	}
+	r.silence(first[0])
+	for _, want := range []int{1, 4, 1} {
+		if got := r.triesIn(1); len(got) != want {
+			t.Errorf("a round tries %v, want %d", got, want)
+		}
+		r.want("a", reach.Serving, false)
+	}
+	clear(r.net.at)
+	r.net.at[agentOf(1)] = "b"
+	r.rounds(4)
+	r.want("a", reach.Unreachable, true)
+}
+
+// TestF4WhatAnswersIsBackWithoutALease: also while the hub says nothing about Leases. Nobody expires by that.
+func TestF4WhatAnswersIsBackWithoutALease(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		r := newReached(t, "a", "b")
+		r.rounds(2)
+		r.silence(agentOf(0), endpointOf(0)+":80")
+		r.rounds(5)
+		r.want("a", reach.Unreachable, true)
+		second := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "second"}}
+		if refused {
+			r.HubSeen = func() time.Time { return time.Time{} }
+		} else if err := r.hub.Create(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		r.net.at[agentOf(0)] = "a"
+		r.rounds(2)
+		r.want("a", reach.Answers, false)
+		r.silence(agentOf(1), endpointOf(1)+":80")
+		r.rounds(10)
+		r.want("b", reach.Answers, false)
+	}
+}
+
+// TestF4AnAPIServerThatIsAwaySlowsNoRound: once it is back, what answers is stored within a second.
+func TestF4AnAPIServerThatIsAwaySlowsNoRound(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(2)
+	r.Local = interceptor.NewClient(r.local.(client.WithWatch), interceptor.Funcs{
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			return errors.New("connection refused")
+		},
+	})
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	r.rounds(10) // and none returns an error
+	r.Local = r.local
+	r.rounds(1)
+	r.want("a", reach.Unreachable, true)
+}
+
 // TestF4EverySuspectIsTried, however many there are: agents of one broken image, and a member that is dead among them.
 func TestF4EverySuspectIsTried(t *testing.T) {
 	var ids []string
@@ -209,7 +321,7 @@ func TestF4EverySuspectIsTried(t *testing.T) {
 		r.want(ids[i], reach.Serving, false)
 	}
 	r.want(ids[79], reach.Unreachable, true)
-	if n := len(r.net.dialed); n > 6*(len(ids)+allTried) {
+	if n := len(r.net.dialed); n > 6*(len(ids)+maxTriesOfAll) {
 		t.Errorf("six rounds open %d connections", n)
 	}
 }
@@ -251,21 +363,36 @@ func TestF4WhoIsCutOffLosesNobody(t *testing.T) {
 	}
 }
 
-// TestF4OfTwoMembersOneAsksItsAPIServer, which stands for the others that there are not.
+// TestF4OfTwoMembersOneAsksItsAPIServer, which stands for the others that there are not. So it does if others are lost
+// already, or their agents never answered.
 func TestF4OfTwoMembersOneAsksItsAPIServer(t *testing.T) {
 	for _, answers := range []bool{true, false} {
-		r := newReached(t, "a")
-		r.Home = "10.250.0.1:6443"
-		r.rounds(2)
-		clear(r.net.at)
-		if answers {
-			r.net.at[r.Home] = ""
-		}
-		r.rounds(5)
-		if answers {
-			r.want("a", reach.Unreachable, true)
-		} else {
-			r.want("a", reach.Silent, false)
+		for _, others := range [][]string{{"a"}, {"a", "lost"}, {"a", "blocked", "lost"}} {
+			r := newReached(t, others...)
+			r.Home = "10.250.0.1:6443"
+			for i, id := range others {
+				if id == "blocked" {
+					r.silence(agentOf(i))
+				}
+			}
+			r.rounds(2)
+			for i, id := range others {
+				if id == "lost" {
+					r.silence(agentOf(i), endpointOf(i)+":80")
+					r.rounds(5)
+					r.want(id, reach.Unreachable, true)
+				}
+			}
+			clear(r.net.at)
+			if answers {
+				r.net.at[r.Home] = ""
+			}
+			r.rounds(5)
+			if answers {
+				r.want("a", reach.Unreachable, true)
+			} else {
+				r.want("a", reach.Silent, false)
+			}
 		}
 	}
 }
@@ -302,16 +429,17 @@ func TestS4NobodyMakesAnAgentConnectAnywhere(t *testing.T) {
 func TestF4ASampleIsBounded(t *testing.T) {
 	r := newReached(t, "a", "b")
 	for i := range 100 {
-		r.publish("a", fmt.Sprintf("s%d", i), fmt.Sprintf("10.100.%d.1", i), fmt.Sprintf("10.100.%d.2", i))
+		one, two := fmt.Sprintf("10.100.%d.1", i), fmt.Sprintf("10.100.%d.2", i)
+		r.publish("a", fmt.Sprintf("s%d", i), one, two)
+		r.net.at[one+":80"], r.net.at[two+":80"] = "", ""
 	}
 	r.rounds(2)
-	r.silence(agentOf(0), endpointOf(0)+":80")
+	clear(r.net.at)
+	r.net.at[agentOf(1)] = "b"
 	seen := map[string]bool{}
 	for range 30 {
-		r.net.dialed = nil
-		r.rounds(1)
-		tries := slices.DeleteFunc(r.net.dialed, func(a string) bool { return strings.HasSuffix(a, ":8082") })
-		if len(tries) > tried {
+		tries := r.triesIn(1)
+		if len(tries) > maxTries {
 			t.Fatalf("a round tries %d endpoints", len(tries))
 		}
 		for _, a := range tries {
@@ -324,8 +452,8 @@ func TestF4ASampleIsBounded(t *testing.T) {
 	}
 }
 
-// TestAQuietSetIsNotWritten: while its agents answer, an hour of renewals is one write each. Who then falls silent
-// while this agent is restarted is lost by its silence as soon as at any other time.
+// TestAQuietSetIsNotWritten: while its agents answer, an hour of renewals is one write each. If one falls silent while
+// this agent is restarted, its Lease decides: no endpoint of it has answered this process.
 func TestAQuietSetIsNotWritten(t *testing.T) {
 	r := newReached(t, "a", "b")
 	r.rounds(2)
@@ -348,8 +476,10 @@ func TestAQuietSetIsNotWritten(t *testing.T) {
 	r.silence(agentOf(0), endpointOf(0)+":80")
 	r.restart()
 	r.rounds(5)
-	r.want("a", reach.Unreachable, true)
+	r.want("a", reach.Silent, false)
 	r.want("b", reach.Answers, false)
+	r.pass(2*time.Minute, r.others, "b")
+	r.want("a", reach.Silent, true)
 }
 
 // TestF4AnOldExpirationIsDecidedAgainInTime: the Lease of a has expired while its agent answered. Once nothing answers

@@ -192,6 +192,7 @@ func TestF4PowerCut(t *testing.T) {
 	t.Cleanup(func() { f.power(t, f.c, true) })
 	var measured measuredCuts
 	for range times(t, "CUTS", 3) {
+		time.Sleep(2 * time.Second) // until a round has tried endpoints: else their silence proves nothing
 		dialers := []*dialer{dialing(t, f.a, vip[f.a]), dialing(t, f.b, vip[f.b])}
 		cut := time.Now()
 		f.power(t, f.c, false)

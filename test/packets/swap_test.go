@@ -108,7 +108,7 @@ func allKinds(t *testing.T, cp *lab.ControlPlane) client.Client {
 func (c *cluster) byHand(t *testing.T, name string, prefixes ...string) {
 	t.Helper()
 	cidr := &networkingv1.ServiceCIDR{}
-	cidr.Name, cidr.Labels, cidr.Spec.CIDRs = name, map[string]string{ipam.LabelVIPs: string(ipam.Shared)}, prefixes
+	cidr.Name, cidr.Labels, cidr.Spec.CIDRs = name, map[string]string{ipam.LabelVIPs: ipam.Shared}, prefixes
 	c.create(t, cidr)
 	eventually(t, "range "+name, func() error {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cidr), cidr); err != nil {

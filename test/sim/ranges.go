@@ -111,7 +111,7 @@ func (w *World) rangeByHand(m *member, _ types.NamespacedName) {
 	}
 	w.hands++
 	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("by-hand-%d", w.hands), Labels: map[string]string{
-		ipam.LabelVIPs: string(ipam.Shared)}}}
+		ipam.LabelVIPs: ipam.Shared}}}
 	c.Spec.CIDRs = []string{fmt.Sprintf("10.110.%d.%d/%d", w.hands>>5, w.hands<<3&255, 29+w.rng.IntN(2))}
 	w.create(m, c)
 }

@@ -72,9 +72,9 @@ func (w *World) dialFrom(m *member) func(context.Context, string, string) (net.C
 			return connection(""), nil
 		case m.cut || there.cut || there.dark:
 			return nil, errors.New("dial tcp: i/o timeout")
-		case address != w.answersAt(there):
+		case address != w.answersAt(there) && !there.hidden:
 			return connection(""), nil
-		case there.blocked:
+		case there.blocked || address != w.answersAt(there):
 			return nil, errors.New("dial tcp: i/o timeout")
 		case len(there.agents) == 0:
 			return nil, syscall.ECONNREFUSED

@@ -1,6 +1,5 @@
 // Package liveness decides what the Leases on the hub say about other members: whether a member is live or expired
-// (SPEC T1, T3), whether most members fell silent together, and whether a missing record was deleted by its owner
-// (DESIGN §2, §7). It is pure: it reads no clock and no API.
+// (SPEC T1, T3), and whether most members fell silent together (DESIGN §7). It is pure: it reads no clock and no API.
 package liveness
 
 import (

@@ -26,10 +26,11 @@ const (
 	annotationRoundTrip = "clusterset-dns.io/round-trip"  // of the last answer of its agent, as a Go duration
 )
 
-// Bounds of what other members read of the annotation, which its owner wrote.
+// Bounds of what other members read of the annotations, which their owner wrote.
 const (
-	maxAddresses = 4   // a Pod has one of each IP family
-	maxAnswersAt = 256 // octets
+	maxAddresses   = 4        // a Pod has one of each IP family
+	maxAnswersAt   = 256      // octets
+	maxUnreachable = 32 << 10 // octets: 300 members with the longest IDs
 )
 
 // WriteAddresses states in a member's Lease on the hub where its agent answers.
@@ -68,6 +69,10 @@ func ReadUnreachable(lease *coordinationv1.Lease) (since map[string]time.Time, e
 	text := lease.Annotations[annotationUnreachable]
 	if text == "" {
 		return nil, nil
+	}
+	if len(text) > maxUnreachable {
+		return nil, fmt.Errorf("annotation %s has %d octets, at most %d are read", annotationUnreachable, len(text),
+			maxUnreachable)
 	}
 	if err := json.Unmarshal([]byte(text), &since); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", annotationUnreachable, err)

@@ -3,7 +3,8 @@
 //
 // The agents of a member answer. If they fall silent, the member is suspect, and some of its endpoints are tried. If
 // none of these answers while something else does, the member is unreachable. If one answers, the member serves. Of a
-// member whose agent never answered, its Lease decides: its port may be blocked.
+// member whose agent never answered, its Lease decides: its port may be blocked. So it does where no endpoint ever
+// answered: a NetworkPolicy may hide Pods from agents and not from their clients.
 package reach
 
 import (
@@ -71,6 +72,7 @@ type Member struct {
 
 	answered  time.Time // when its agent last answered; zero if it never did
 	alive     time.Time // when its agent or an endpoint last answered
+	served    bool      // an endpoint has answered
 	missed    int       // rounds in a row that speak for Unreachable
 	good      int       // rounds in a row that speak for the end of Unreachable
 	goodSince time.Time
@@ -84,6 +86,7 @@ func Restored(s Stored, now time.Time) Member {
 		s.Since = now
 	}
 	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
+	m.served = s.State == Serving || s.State == Unreachable // neither state is reached before an endpoint answers
 	switch {
 	case s.Since.IsZero():
 		return Member{}
@@ -107,11 +110,16 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 		(m.State == Unreachable || silent >= suspectAfter || overdue && silent >= 3*Interval/2)
 }
 
+// HasServed reports whether an endpoint of the member has answered. Until then the silence of its endpoints proves
+// nothing, and rounds must try some of a member whose agent answers.
+func (m Member) HasServed() bool { return m.served }
+
 // Next returns the member after a round.
 func (m Member) Next(r Round) Member {
 	if r.Agent == Yes || r.Endpoints == Yes {
 		m.alive = r.Now
 	}
+	m.served = m.served || r.Endpoints == Yes
 	switch {
 	case r.Agent == Yes:
 		m.answered = r.Now
@@ -122,7 +130,7 @@ func (m Member) Next(r Round) Member {
 		return m.reached(Serving, r)
 	case r.Endpoints == Refused:
 		return m.reached(Silent, r)
-	case r.Endpoints == NotAsked, !r.Others: // nothing to try, or it may be this cluster's own network
+	case r.Endpoints == NotAsked, !r.Others, !m.served: // their silence proves nothing
 		m.missed, m.good = 0, 0
 	default:
 		m.good = 0

@@ -17,13 +17,13 @@ type play struct {
 
 func newPlay(t *testing.T) *play { return &play{t: t, now: start} }
 
-// rounds plays so many rounds.
+// rounds plays so many rounds, which try endpoints only of a member that is suspect or has not served.
 func (p *play) rounds(n int, r Round) {
 	for range n {
 		p.now = p.now.Add(Interval)
 		r := r
 		r.Now = p.now
-		if !p.m.IsSuspect(p.now, r.Overdue) {
+		if !p.m.IsSuspect(p.now, r.Overdue) && p.m.HasServed() {
 			r.Endpoints = NotAsked
 		}
 		p.m = p.m.Next(r)
@@ -104,6 +104,27 @@ func TestF4WhereConnectionsAreRefusedTheLeaseDecides(t *testing.T) {
 	p.want(Unreachable)
 	p.rounds(2, refused)
 	p.want(Silent)
+}
+
+// TestF4WhereNoEndpointAnsweredTheLeaseDecides: a NetworkPolicy hides the Pods from agents, not from their clients, and
+// then the agent's Pod moves. It does in the next process, too.
+func TestF4WhereNoEndpointAnsweredTheLeaseDecides(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		p := newPlay(t)
+		p.rounds(10, Round{Agent: Yes, Endpoints: No, Others: true})
+		if restarted {
+			p.m = Restored(Stored{State: p.m.State, Since: p.m.Since}, p.now)
+		}
+		p.rounds(300, dead)
+		p.want(Silent)
+		if p.expired(false) || !p.expired(true) {
+			t.Error("its Lease does not decide")
+		}
+		p.rounds(1, Round{Agent: No, Endpoints: Yes, Others: true})
+		p.want(Serving)
+		p.rounds(4, dead)
+		p.want(Unreachable)
+	}
 }
 
 // TestF4APortThatIsBlockedLater: the endpoints go on answering, and nothing of it is lost, whatever its Lease says.
@@ -303,7 +324,8 @@ func TestF4AClockThatWasAheadDelaysNothing(t *testing.T) {
 	for _, state := range []State{Answers, Serving, Silent} {
 		p := newPlay(t)
 		p.m = Restored(Stored{State: state, Since: start.Add(time.Hour)}, p.now)
-		p.rounds(6, dead)
+		p.rounds(1, Round{Agent: No, Endpoints: Yes, Others: true})
+		p.rounds(5, dead)
 		p.want(Unreachable)
 	}
 	p := newPlay(t)
