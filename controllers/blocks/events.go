@@ -20,8 +20,8 @@ const (
 	ReasonPropertyInvalid     = "PropertyInvalid"
 )
 
-// report logs what a pass changed, and reports changed conditions and properties that have become unreadable. The
-// conditions name who gets no block, and which ranges overlap.
+// report logs what a pass changed, and reports changed conditions and properties that are unreadable. The conditions
+// name who gets no block, and which ranges overlap.
 func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
 	for _, b := range plan.Released {
 		log.FromContext(ctx).Info("block released", "cluster", b.ClusterID, "block", b.CIDR)
@@ -32,13 +32,7 @@ func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alph
 	for _, c := range set.Status.Conditions {
 		r.reportTransition(set, meta.FindStatusCondition(f.Set.Status.Conditions, c.Type), &c)
 	}
-	before := r.unreadable
-	r.unreadable = map[grants.Finding]bool{}
 	for _, u := range plan.Unreadable {
-		r.unreadable[u] = true
-		if before[u] {
-			continue
-		}
 		// The plan names only members that f has.
 		i := slices.IndexFunc(f.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == u.Member })
 		r.Events.Event(&f.Profiles[i], kube.Warning, ReasonPropertyInvalid, u.Message)

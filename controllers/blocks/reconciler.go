@@ -47,9 +47,8 @@ func New(c Config) kube.Controller {
 
 type reconciler struct {
 	Config
-	budget      *rate.Limiter           // of writes to the ClusterSet's status
-	unreadable  map[grants.Finding]bool // properties that were reported and still cannot be read
-	started     bool                    // a pass has read the ClusterSet
+	budget      *rate.Limiter // of writes to the ClusterSet's status
+	started     bool          // a pass has read the ClusterSet
 	known       []hubv1alpha1.Block
 	pausedUntil time.Time
 }

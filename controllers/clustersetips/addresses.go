@@ -61,7 +61,7 @@ func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
 
 // Metrics returns what it counts.
 func (a *Addresses) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{a.count.allocations, a.count.errors, a.count.duration}
+	return []prometheus.Collector{a.count.errors, a.count.duration}
 }
 
 // Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families that
@@ -86,7 +86,8 @@ func (a *Addresses) Pick(ctx context.Context, q *ipam.Request) (out []netip.Addr
 	return out, nil
 }
 
-// view is the ClusterSet's word, and the ranges; none where they are not served (SPEC V7).
+// view holds the ClusterSet's VIP settings and this cluster's ranges. It has no ranges if the API server does not serve
+// ServiceCIDRs (SPEC V7).
 type view struct {
 	kube.VIPSettings
 	served bool
@@ -105,11 +106,7 @@ func (a *Addresses) view(ctx context.Context) (v view, err error) {
 	if err := a.Local.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return v, err
 	}
-	for i := range list.Items {
-		ranges, _ := ipam.Ranges(&list.Items[i]) // servicecidrs reports what cannot be read
-		v.ranges = append(v.ranges, ranges...)
-	}
-	slices.SortFunc(v.ranges, func(a, b ipam.Range) int { return strings.Compare(a.Name, b.Name) })
+	v.ranges, _ = ipam.AllRanges(list.Items) // servicecidrs reports what cannot be read
 	return v, nil
 }
 
@@ -132,7 +129,7 @@ func prefixes(ranges []ipam.Range, want func(ipam.Range) bool) (out []netip.Pref
 	return out
 }
 
-func forVIPs(r ipam.Range) bool { return r.Use == ipam.Shared }
+func forVIPs(r ipam.Range) bool { return r.VIPs }
 func any(ipam.Range) bool       { return true }
 
 // previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take
@@ -234,9 +231,12 @@ func (a *Addresses) fresh(
 	if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
 		return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
 	}
-	a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf(
-		"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address. "+
-			"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+	ofFamily := func(r ipam.Range) bool { return r.VIPs && ipam.Family(r.Prefix.Addr()) == f }
+	if v.Pools[f] || slices.ContainsFunc(v.ranges, ofFamily) { // else nobody has asked for such ranges
+		a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf(
+			"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address. "+
+				"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+	}
 	return none, nil
 }
 

@@ -166,6 +166,10 @@ func TestPick(t *testing.T) {
 			},
 			request([]corev1.IPFamily{v4}), false, 0, "", nil, "VIPRangeOverflow",
 		},
+		"preferred, nobody wants ranges of the family": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30")}, request([]corev1.IPFamily{v6}),
+			false, 0, "", nil, "",
+		},
 		"preferred, previous of another mode": {
 			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30")},
 			request([]corev1.IPFamily{v4}, "10.96.0.9"), false, 0, "10.96.0.9", nil, "",

@@ -19,24 +19,19 @@ const (
 
 // counters count what happens; servicecidrs shows what there is (SPEC V6).
 type counters struct {
-	allocations *prometheus.CounterVec
-	errors      *prometheus.CounterVec
-	duration    *prometheus.HistogramVec
+	errors   *prometheus.CounterVec
+	duration *prometheus.HistogramVec
 }
 
 func newCounters() *counters {
 	c := &counters{
-		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterset_agent_vip_allocations_total",
-			Help: "VIPs that derived Services got, by the range that they are in; ordinary: none for VIPs.",
-		}, []string{"range"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clusterset_agent_vip_errors_total",
 			Help: "Refusals of a VIP by the API server, by family and reason.",
 		}, []string{"family", "reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "clusterset_agent_vip_allocation_duration_seconds",
-			Help:    "Time from the choice of an address to the API server's answer, by the range that it is in.",
+			Help:    "Time from the choice of a VIP to the API server's answer, by its range, or ordinary.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"range"}),
 	}
@@ -61,7 +56,6 @@ func (c *counters) failed(families []corev1.IPFamily, reason string) {
 }
 
 func (c *counters) allocated(label string, took time.Duration) {
-	c.allocations.WithLabelValues(label).Inc()
 	c.duration.WithLabelValues(label).Observe(took.Seconds())
 }
 

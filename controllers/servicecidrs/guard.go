@@ -21,7 +21,8 @@ const listed = 12
 // guard keeps labelled ranges by a finalizer as long as VIPs are in them that no other range covers, and says which
 // (SPEC V3). It reports whether a range is to become empty.
 func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err error) {
-	for _, c := range s.cidrs {
+	for i := range s.cidrs {
+		c := &s.cidrs[i]
 		labelled := c.Labels[ipam.LabelVIPs] != ""
 		if !labelled && !controllerutil.ContainsFinalizer(c, clusterset.FinalizerVIPs) {
 			continue

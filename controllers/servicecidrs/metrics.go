@@ -2,6 +2,7 @@ package servicecidrs
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -30,9 +31,16 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect is prometheus.Collector's. It shows nothing before the first pass: a replica that does not lead has not
+// checked what this cluster serves.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	s, err := c.gather(context.Background()) // of caches
+	if !c.passed.Load() {
+		return
+	}
+	// A cache that has not synced, or the API server, may keep it waiting.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s, err := c.gather(ctx)
 	if err != nil {
 		return
 	}
@@ -43,7 +51,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, works, string(s.Mode))
 	var ranges []ipam.Range
 	for _, r := range s.Ranges {
-		if r.Use == ipam.Shared {
+		if r.VIPs {
 			ranges = append(ranges, r)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,7 +52,7 @@ type Config struct {
 // New returns the controller. All its requests are the same: the ranges as a whole.
 func New(c Config) kube.Controller {
 	all := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: "ranges"} })
-	r := &reconciler{c}
+	r := &reconciler{Config: c}
 	return kube.Controller{
 		Name: "servicecidrs",
 		Watches: []kube.Watch{
@@ -65,18 +65,22 @@ func New(c Config) kube.Controller {
 	}
 }
 
-type reconciler struct{ Config }
+type reconciler struct {
+	Config
+	passed atomic.Bool // a pass has begun
+}
 
 // state is what one pass goes by.
 type state struct {
 	ipam.Standing
 	settings kube.VIPSettings
-	invalid  []string // what of the ServiceCIDRs cannot be read
-	cidrs    []*networkingv1.ServiceCIDR
+	invalid  []error // what of the ServiceCIDRs cannot be read
+	cidrs    []networkingv1.ServiceCIDR
 }
 
 // Reconcile makes the ServiceCIDRs what the ClusterSet and the VIPs in use ask for.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	r.passed.Store(true)
 	s, err := r.gather(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -97,7 +101,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: idleInterval}, nil
 	}
 	for _, why := range s.invalid {
-		r.Events.Event(kube.System(), kube.Warning, "VIPRangeInvalid", why)
+		r.Events.Event(kube.System(), kube.Warning, "VIPRangeInvalid", why.Error()+".")
 	}
 	plan := ipam.Plan(s.Standing)
 	emptying, held := r.guard(ctx, &s)
@@ -120,7 +124,7 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 	if s.settings, err = kube.ReadVIPSettings(ctx, r.Local, r.Hub(), r.HubNamespace, r.Cluster); err != nil {
 		return s, err
 	}
-	s.Mode, s.Blocks, s.Ours = s.settings.Mode, s.settings.Blocks, map[string]bool{}
+	s.Mode, s.Blocks, s.Pools, s.Ours = s.settings.Mode, s.settings.Blocks, s.settings.Pools, map[string]bool{}
 	if r.served() != nil {
 		return s, nil
 	}
@@ -139,17 +143,10 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 	if err := r.Local.List(ctx, &list); err != nil {
 		return s, err
 	}
-	for i := range list.Items {
-		s.cidrs = append(s.cidrs, &list.Items[i])
-	}
-	slices.SortFunc(s.cidrs, func(a, b *networkingv1.ServiceCIDR) int { return strings.Compare(a.Name, b.Name) })
-	for _, c := range s.cidrs {
-		ranges, err := ipam.Ranges(c)
-		if err != nil {
-			s.invalid = append(s.invalid, err.Error()+".")
-		}
-		s.Ranges = append(s.Ranges, ranges...)
-		s.Ours[c.Name] = kube.Owned(c)
+	s.cidrs = list.Items
+	s.Ranges, s.invalid = ipam.AllRanges(s.cidrs)
+	for i := range s.cidrs {
+		s.Ours[s.cidrs[i].Name] = kube.Owned(&s.cidrs[i])
 	}
 	return s, nil
 }
@@ -210,13 +207,13 @@ func (r *reconciler) create(ctx context.Context, ranges []ipam.Range) error {
 		c := &networkingv1.ServiceCIDR{}
 		c.Name, c.Finalizers = one.Name, []string{clusterset.FinalizerVIPs}
 		c.Spec.CIDRs = []string{one.Prefix.String()}
-		c.Labels = map[string]string{derived.LabelManagedBy: kube.Manager, ipam.LabelVIPs: string(one.Use)}
+		c.Labels = map[string]string{derived.LabelManagedBy: kube.Manager, ipam.LabelVIPs: ipam.Shared}
 		switch err := r.Local.Create(ctx, c); {
 		case err == nil:
 			log.FromContext(ctx).Info("created a range for VIPs", "serviceCIDR", c.Name)
 		case refused(err):
 			r.Events.Event(kube.System(), kube.Warning, "VIPRangeRefused", fmt.Sprintf(
-				"New VIPs come from the cluster's own ranges. Creating ServiceCIDR %s failed: %v.", c.Name, err))
+				"Creating ServiceCIDR %s failed: %v. Until it exists, new VIPs come from other ranges.", c.Name, err))
 		default:
 			errs = append(errs, err)
 		}

@@ -59,7 +59,7 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 	}
 	c := &cluster{t: t}
 	c.set = &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
-	c.set.Spec.VIPs.Mode = mode
+	c.set.Spec.VIPs.Mode, c.set.Spec.VIPs.Pools = mode, []string{"10.0.0.0/9"}
 	for _, b := range blocks {
 		c.set.Status.Blocks = append(
 			c.set.Status.Blocks,
@@ -100,7 +100,7 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 		}).
 		Build()
 	c.reconciler = &reconciler{
-		Config{
+		Config: Config{
 			Cluster:      "a",
 			HubNamespace: "set",
 			Local:        c.WithWatch,
@@ -227,6 +227,32 @@ func TestABlockBecomesARange(t *testing.T) {
 	}
 }
 
+// TestV6AReplicaThatDoesNotLeadShowsNothing: it has not checked what the cluster serves. One that leads keeps no scrape
+// waiting.
+func TestV6AReplicaThatDoesNotLeadShowsNothing(t *testing.T) {
+	c := newCluster(t, "preferred", []string{"10.1.0.0/24"})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector{c.reconciler})
+	c.served = errors.New("not been checked yet")
+	if families, err := registry.Gather(); err != nil || len(families) > 0 {
+		t.Errorf("before a pass it shows %v, %v", families, err)
+	}
+	c.pass()
+	if families, err := registry.Gather(); err != nil || len(families) != 1 {
+		t.Errorf("after a pass it shows %v, %v", families, err)
+	}
+	c.served = nil
+	c.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("a scrape waits for the API server for ever")
+		}
+		return nil, errors.New("timeout")
+	}
+	if families, err := registry.Gather(); err != nil || len(families) > 0 {
+		t.Errorf("it shows %v, %v", families, err)
+	}
+}
+
 // TestWithoutTheHubTheLastModeStays.
 func TestWithoutTheHubTheLastModeStays(t *testing.T) {
 	c := newCluster(t, "preferred", []string{"10.1.0.0/24"})
@@ -301,6 +327,15 @@ func TestV7WhatTheClusterCannotDoIsReported(t *testing.T) {
 	c.refuses = nil
 	if c.pass(); c.ranges() == "" {
 		t.Error("it is not tried again")
+	}
+}
+
+// TestV2NoBlockOfAFamilyWithoutAPoolIsAskedFor, which the hub could only refuse.
+func TestV2NoBlockOfAFamilyWithoutAPoolIsAskedFor(t *testing.T) {
+	c := newCluster(t, "preferred", nil)
+	c.Families = func(context.Context) ([]corev1.IPFamily, error) { return kube.BothFamilies, nil }
+	if c.pass(); c.property(clusterset.PropertyBlocks) != "ipv4=1 ipv6=0" {
+		t.Errorf("it asks for %s", c.property(clusterset.PropertyBlocks))
 	}
 }
 

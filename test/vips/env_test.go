@@ -344,9 +344,9 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 func is(want string) func(string) bool { return func(value string) bool { return value == want } }
 
 // cidr is a ServiceCIDR as a user labels it.
-func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCIDR {
+func cidr(name, use string, prefixes ...string) *networkingv1.ServiceCIDR {
 	c := &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: string(use)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: use}},
 	}
 	c.Spec.CIDRs = prefixes
 	return c

@@ -21,7 +21,7 @@ import (
 func TestV3ARangeInUseIsSwapped(t *testing.T) {
 	for _, c := range []struct {
 		mode, first ipam.Mode // first: of the VIPs; in shared the API server would choose where they are
-		use         ipam.Use
+		use         string
 		larger      [2]string
 		smaller     string // the half that the VIP is in
 	}{
@@ -57,7 +57,7 @@ type swap struct {
 	*env
 	ns         string
 	mode       ipam.Mode
-	use        ipam.Use
+	use        string
 	families   []corev1.IPFamily
 	from, into string
 }
@@ -110,7 +110,7 @@ func (s *swap) finish(t *testing.T, vip netip.Addr) {
 func TestV2ARangeThatIsDeletedGivesOutNothing(t *testing.T) {
 	for _, c := range []struct {
 		mode, first       ipam.Mode // first: of the VIPs that are in the range; in shared the API server would choose
-		use               ipam.Use
+		use               string
 		old, other, extra []string // new VIPs may come from the last two
 	}{
 		{

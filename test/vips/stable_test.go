@@ -50,15 +50,19 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 
 			given := 0
 			if c.mode == ipam.ModeShared { // V6
-				given = e.metric(t, e.series("allocations_total", "range", "ordinary"))
+				given = e.metric(t, e.series("allocation_duration_seconds_count", "range", "ordinary"))
 			}
 			lose()
 			still("the derived Service was deleted")
 			if c.mode == ipam.ModeShared {
-				e.wantMetric(t, e.series("allocations_total", "range", "ordinary"), func(value string) bool {
-					n, err := strconv.Atoi(value)
-					return err == nil && n >= given+2
-				})
+				e.wantMetric(
+					t,
+					e.series("allocation_duration_seconds_count", "range", "ordinary"),
+					func(value string) bool {
+						n, err := strconv.Atoi(value)
+						return err == nil && n >= given+2
+					},
+				)
 			}
 			imp, err := e.imported(t.Context(), ns, "web")
 			if err != nil {

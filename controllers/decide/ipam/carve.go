@@ -57,8 +57,7 @@ type AskRefused struct {
 	Err    error
 }
 
-// Overlap is a granted block that overlaps a block or range of another member, which became known later or was
-// granted by hand.
+// Overlap is a granted block that overlaps another block, or a range of another member.
 type Overlap struct {
 	Block Grant
 	With  Known
@@ -139,9 +138,13 @@ func requests(asks []Ask, have map[Ask]int) []request {
 func allocate(
 	pools, taken []netip.Prefix, lowest map[netip.Prefix]netip.Prefix, f corev1.IPFamily, length int,
 ) (netip.Prefix, error) {
-	fits := false
+	ofFamily, fits := false, false
 	for _, p := range pools {
-		if Family(p.Addr()) != f || p.Bits() > length || length > p.Addr().BitLen() {
+		if Family(p.Addr()) != f {
+			continue
+		}
+		ofFamily = true
+		if p.Bits() > length || length > p.Addr().BitLen() {
 			continue
 		}
 		fits = true
@@ -153,6 +156,9 @@ func allocate(
 			lowest[p] = found
 			return found, nil
 		}
+	}
+	if !ofFamily {
+		return netip.Prefix{}, fmt.Errorf("%w: no pool is of %s; add one to the ClusterSet", ErrMismatchedNetwork, f)
 	}
 	if !fits {
 		return netip.Prefix{}, fmt.Errorf(

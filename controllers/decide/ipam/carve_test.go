@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,17 +76,20 @@ func TestABlockThatMeetsAnotherIsSaid(t *testing.T) {
 }
 
 func TestBlocksThatNoPoolCanHold(t *testing.T) {
-	for _, in := range []Carving{
-		{Pools: []netip.Prefix{prefix("10.0.0.0/25")}, BitsV4: 24},
-		{Pools: []netip.Prefix{prefix("fd00::/64")}, BitsV4: 24},
-		{Pools: []netip.Prefix{prefix("10.0.0.0/8")}, BitsV4: 33},
+	const smaller = "or make its blocks smaller"
+	for _, c := range []struct {
+		in   Carving
+		says string
+	}{
+		{Carving{Pools: []netip.Prefix{prefix("10.0.0.0/25")}, BitsV4: 24}, smaller},
+		{Carving{Pools: []netip.Prefix{prefix("fd00::/64")}, BitsV4: 24}, "no pool is of IPv4; add one"},
+		{Carving{Pools: []netip.Prefix{prefix("10.0.0.0/8")}, BitsV4: 33}, smaller},
 	} {
-		in.Asks = []Ask{{Member: "eu", Family: v4, Blocks: 2}}
-		if got := Carve(
-			in,
-		); len(got.Grants) > 0 || len(got.Refused) != 1 ||
-			!errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) {
-			t.Errorf("%+v", got)
+		c.in.Asks = []Ask{{Member: "eu", Family: v4, Blocks: 2}}
+		if got := Carve(c.in); len(got.Grants) > 0 || len(got.Refused) != 1 ||
+			!errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) ||
+			!strings.Contains(got.Refused[0].Err.Error(), c.says) {
+			t.Errorf("%+v, want %q", got, c.says)
 		}
 	}
 }

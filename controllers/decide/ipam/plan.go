@@ -13,9 +13,10 @@ import (
 type Standing struct {
 	Mode     Mode
 	Families []corev1.IPFamily
-	Blocks   []netip.Prefix  // that the hub granted to it
-	Ranges   []Range         // of all its ServiceCIDRs
-	Ours     map[string]bool // names of the ServiceCIDRs that the agent made
+	Pools    map[corev1.IPFamily]bool // the families that have a pool
+	Blocks   []netip.Prefix           // that the hub granted to it
+	Ranges   []Range                  // of all its ServiceCIDRs
+	Ours     map[string]bool          // names of the ServiceCIDRs that the agent made
 	VIPs     []Held
 	Taken    []netip.Addr // addresses that have an IPAddress
 }
@@ -24,7 +25,8 @@ type Standing struct {
 type Layout struct {
 	Create []Range
 	Delete []string // names of ServiceCIDRs
-	// Want is the total number of blocks of each family that the member asks the hub for.
+	// Want is the total number of blocks of each family that the member asks the hub for: of one without a pool no more
+	// than it has.
 	Want map[corev1.IPFamily]int
 }
 
@@ -44,8 +46,11 @@ func Plan(s Standing) Layout {
 			}
 			blocks++
 			if p := whole64(b.Masked()); !hasRange(s.Ranges, p) {
-				out.Create = append(out.Create, Range{Name: freeName(p, s.Ranges), Prefix: p, Use: Shared})
+				out.Create = append(out.Create, Range{Name: freeName(p, s.Ranges), Prefix: p, VIPs: true})
 			}
+		}
+		if out.Want[f] = blocks; !s.Pools[f] {
+			continue
 		}
 		out.Want[f] = max(1, blocks)
 		created := slices.ContainsFunc(out.Create, func(r Range) bool { return Family(r.Prefix.Addr()) == f })
@@ -58,7 +63,7 @@ func Plan(s Standing) Layout {
 
 func hasRange(all []Range, p netip.Prefix) bool {
 	return slices.ContainsFunc(all, func(r Range) bool {
-		return r.Use == Shared && r.State != Terminating && covers(r.Prefix, p)
+		return r.VIPs && r.State != Terminating && covers(r.Prefix, p)
 	})
 }
 
@@ -81,7 +86,7 @@ func freeName(p netip.Prefix, all []Range) string {
 func nearlyFull(s Standing, f corev1.IPFamily) bool {
 	var serving []Range
 	for _, r := range s.Ranges {
-		if r.Use == Shared && (r.State == Ready || r.State == NotReady) && Family(r.Prefix.Addr()) == f {
+		if r.VIPs && (r.State == Ready || r.State == NotReady) && Family(r.Prefix.Addr()) == f {
 			serving = append(serving, r)
 		}
 	}
@@ -107,7 +112,8 @@ func unused(s Standing) (names []string) {
 	return names
 }
 
-// whole64 returns the part of a block that one ServiceCIDR can have: the API server accepts none larger than a /64.
+// whole64 returns the part of a block that one ServiceCIDR can have: for a shorter IPv6 prefix the API server makes no
+// allocator.
 func whole64(b netip.Prefix) netip.Prefix {
 	if b.Addr().Is6() && b.Bits() < 64 {
 		return netip.PrefixFrom(b.Addr(), 64)

@@ -15,7 +15,7 @@ import (
 )
 
 func shared(name, p string, state State) Range {
-	return Range{Name: name, Prefix: prefix(p), State: state, Use: Shared}
+	return Range{Name: name, Prefix: prefix(p), State: state, VIPs: true}
 }
 
 func addresses(p string) (out []netip.Addr) {
@@ -62,6 +62,16 @@ func TestPlan(t *testing.T) {
 		"a block of IPv6 in a cluster of IPv4": {
 			Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("fd00::/112")}}, "create [] delete [] want 1",
 		},
+		"no pool of its family": {
+			Standing{Mode: ModePreferred, Pools: map[corev1.IPFamily]bool{v6: true}}, "create [] delete [] want 0",
+		},
+		"no pool of its family any more": {
+			Standing{
+				Mode: ModePreferred, Pools: map[corev1.IPFamily]bool{}, Blocks: []netip.Prefix{prefix("10.1.0.0/28")},
+				Ranges: []Range{shared("x", "10.1.0.0/28", Ready)}, Taken: addresses("10.1.0.0/28"),
+			},
+			"create [] delete [] want 1",
+		},
 		"nearly full": {Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("10.1.0.0/28")}, Ranges: []Range{
 			shared("x", "10.1.0.0/28", Ready),
 		},
@@ -88,7 +98,9 @@ func TestPlan(t *testing.T) {
 			Ranges: []Range{shared("x", "10.1.0.0/24", Ready), shared("y", "10.1.0.0/25", Ready)}, VIPs: []Held{vip}},
 			"create [] delete [x] want 0"},
 	} {
-		c.s.Families = []corev1.IPFamily{v4}
+		if c.s.Families = []corev1.IPFamily{v4}; c.s.Pools == nil {
+			c.s.Pools = map[corev1.IPFamily]bool{v4: true}
+		}
 		plan := Plan(c.s)
 		created := []string{}
 		for _, r := range plan.Create {
@@ -144,24 +156,24 @@ func TestRanges(t *testing.T) {
 	notReady := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse}
 	for name, c := range map[string]struct {
 		cidr  *networkingv1.ServiceCIDR
-		use   Use
+		vips  bool
 		state State
 		err   string
 	}{
-		"ordinary": {cidr("", nil), Ordinary, Ready, ""},
-		"shared":   {cidr("shared", nil), Shared, Ready, ""},
-		"unknown":  {cidr("mine", nil), Ordinary, Ready, "mine"},
+		"ordinary": {cidr("", nil), false, Ready, ""},
+		"shared":   {cidr("shared", nil), true, Ready, ""},
+		"unknown":  {cidr("mine", nil), false, Ready, "mine"},
 		"not ready": {
 			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.Status.Conditions = []metav1.Condition{notReady} }),
-			Shared, NotReady, "",
+			true, NotReady, "",
 		},
 		"being deleted": {
-			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &metav1.Time{} }), Shared,
+			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &metav1.Time{} }), true,
 			Terminating, "",
 		},
 	} {
 		got, err := Ranges(c.cidr)
-		if len(got) != 2 || got[0].Use != c.use || got[0].State != c.state || (err != nil) != (c.err != "") ||
+		if len(got) != 2 || got[0].VIPs != c.vips || got[0].State != c.state || (err != nil) != (c.err != "") ||
 			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}

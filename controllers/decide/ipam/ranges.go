@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// LabelVIPs marks a ServiceCIDR that VIPs come from. Ordinary Services may draw from it as well.
-const LabelVIPs = "clusterset-dns.io/vips"
+// LabelVIPs with the value Shared marks a ServiceCIDR that VIPs come from. Ordinary Services may draw from it as well.
+const (
+	LabelVIPs = "clusterset-dns.io/vips"
+	Shared    = "shared"
+)
 
 // Mode is where new VIPs come from (DESIGN §5).
 type Mode string
@@ -21,15 +25,6 @@ type Mode string
 const (
 	ModeShared    Mode = "shared"
 	ModePreferred Mode = "preferred"
-)
-
-// Use is the value of LabelVIPs.
-type Use string
-
-// Ordinary ranges are for the cluster's own Services; Shared ranges are for VIPs as well.
-const (
-	Ordinary Use = ""
-	Shared   Use = "shared"
 )
 
 // State says what a range gives out.
@@ -47,24 +42,31 @@ type Range struct {
 	Name   string // of the ServiceCIDR
 	Prefix netip.Prefix
 	State  State
-	Use    Use
+	VIPs   bool // VIPs come from it
 }
 
 // mapped holds IPv4 addresses in IPv6 notation, which no ServiceCIDR may have.
 var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 
+// AllRanges returns the ranges of ServiceCIDRs, in the order of their names, and the errors of Ranges.
+func AllRanges(cidrs []networkingv1.ServiceCIDR) (ranges []Range, errs []error) {
+	for i := range cidrs {
+		of, err := Ranges(&cidrs[i])
+		ranges = append(ranges, of...)
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	slices.SortStableFunc(ranges, func(a, b Range) int { return strings.Compare(a.Name, b.Name) })
+	return ranges, errs
+}
+
 // Ranges returns the ranges of a ServiceCIDR. The error names what it leaves out, and the remedy.
 func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
-	use := Use(cidr.Labels[LabelVIPs])
-	if use != Ordinary && use != Shared {
-		err = fmt.Errorf(
-			"ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it",
-			cidr.Name,
-			LabelVIPs,
-			use,
-			Shared,
-		)
-		use = Ordinary
+	label := cidr.Labels[LabelVIPs]
+	if label != "" && label != Shared {
+		err = fmt.Errorf("ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it",
+			cidr.Name, LabelVIPs, label, Shared)
 	}
 	state := Ready
 	switch ready := meta.FindStatusCondition(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady); {
@@ -79,7 +81,7 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 			err = fmt.Errorf("ServiceCIDR %s: %q is no CIDR of IPv4 or IPv6; it is left out", cidr.Name, text)
 			continue
 		}
-		ranges = append(ranges, Range{Name: cidr.Name, Prefix: p.Masked(), State: state, Use: use})
+		ranges = append(ranges, Range{Name: cidr.Name, Prefix: p.Masked(), State: state, VIPs: label == Shared})
 	}
 	return ranges, err
 }

@@ -216,7 +216,7 @@ func (w *world) set(ctx context.Context) error {
 	for i := range w.ranges {
 		creations.Go(func() error {
 			c := &networkingv1.ServiceCIDR{}
-			c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
+			c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: ipam.Shared}
 			c.Spec.CIDRs = w.cut(i)
 			return w.Create(ctx, c)
 		})

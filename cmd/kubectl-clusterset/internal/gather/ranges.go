@@ -16,10 +16,7 @@ import (
 func serviceRanges(ctx context.Context, c *cluster.Cluster) (out []ipam.Range, err error) {
 	var cidrs networkingv1.ServiceCIDRList
 	err = c.List(ctx, &cidrs)
-	for i := range cidrs.Items {
-		ranges, _ := ipam.Ranges(&cidrs.Items[i]) // the agent reports invalid ones in Events
-		out = append(out, ranges...)
-	}
+	out, _ = ipam.AllRanges(cidrs.Items) // the agent reports invalid ones in Events
 	return out, c.Failed(ignoreUnreadable(err), "reading ServiceCIDRs")
 }
 
