@@ -90,15 +90,7 @@ func (l *lookup) service(svc *catalog.Service, q query.Query, qtype uint16) *dns
 
 // find returns what the Service has for a name at or below its own.
 func find(svc *catalog.Service, q query.Query, qtype uint16, w catalog.Window) catalog.Result {
-	wanted := catalog.Other
-	switch qtype {
-	case dns.TypeA:
-		wanted = catalog.V4
-	case dns.TypeAAAA:
-		wanted = catalog.V6
-	case dns.TypeSRV:
-		wanted = catalog.SRV
-	}
+	wanted := catalog.Wanted(qtype)
 	switch q.Kind {
 	case query.Service:
 		return svc.Self(wanted, w)

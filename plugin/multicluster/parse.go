@@ -1,8 +1,7 @@
 package multicluster
 
 import (
-	"fmt"
-	"math"
+	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -23,7 +23,6 @@ type stanza struct {
 	ttl            uint32
 	nameservers    []netip.Addr
 	startupTimeout time.Duration
-	lines          map[string]int // of the Corefile, that options stand in
 }
 
 const (
@@ -35,7 +34,7 @@ const (
 // parse reads the stanza. Its errors name the line of the Corefile (O2).
 func parse(c *caddy.Controller) (*stanza, error) {
 	c.Next() // the directive's name
-	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout, lines: make(map[string]int)}
+	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout}
 	zones := c.RemainingArgs()
 	if len(zones) == 0 {
 		zones = []string{defaultZone}
@@ -56,54 +55,40 @@ func parse(c *caddy.Controller) (*stanza, error) {
 			usage := strings.TrimSpace(name + " " + option.usage)
 			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, usage)
 		}
-		s.lines[name] = c.Line()
 		if err := s.set(c, name, args); err != nil {
 			return nil, err
 		}
+		if err := s.check(); err != nil {
+			return nil, c.Err(err.Error())
+		}
+	}
+	if s.config.TLSCert != "" && s.config.Endpoint == "" { // in any order
+		return nil, c.Err("tls is used with endpoint only")
 	}
 	if c.Next() {
-		return nil, c.Errf("only one multicluster stanza is allowed in a server block: name all zones in it")
-	}
-	if wrong, options := s.contradiction(); wrong != "" {
-		return nil, s.errf(c, wrong, options...)
-	}
-	if option, err := s.config.Check(); err != nil {
-		return nil, s.errf(c, err.Error(), option)
+		return nil, c.Err("only one multicluster stanza is allowed in a server block: name all zones in it")
 	}
 	return s, nil
 }
 
-// contradiction is what options say against each other, or without each other.
-func (s *stanza) contradiction() (wrong string, options []string) {
+// check fails if the options so far contradict each other, or name what cannot be used.
+func (s *stanza) check() error {
 	switch {
 	case len(s.config.Namespaces) > 0 && s.config.NamespaceLabels != "":
-		return "namespaces and namespace_labels cannot both be set", []string{"namespaces", "namespace_labels"}
+		return errors.New("namespaces and namespace_labels cannot both be set")
 	case s.config.Kubeconfig != "" && s.config.Endpoint != "":
-		return "kubeconfig and endpoint cannot both be set", []string{"kubeconfig", "endpoint"}
-	case s.config.TLSCert != "" && s.config.Endpoint == "":
-		return "tls is used with endpoint only", []string{"tls"}
-	case s.config.Burst > 0 && s.config.QPS == 0:
-		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out",
-			[]string{"apiserver_burst"}
+		return errors.New("kubeconfig and endpoint cannot both be set")
 	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
-		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal",
-			[]string{"noendpoints"}
+		return errors.New("noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal")
 	}
-	return "", nil
-}
-
-// errf is an error at the last of the lines that options stand in.
-func (s *stanza) errf(c *caddy.Controller, wrong string, options ...string) error {
-	line := 0
-	for _, option := range options {
-		line = max(line, s.lines[option])
-	}
-	return fmt.Errorf("%s:%d - Error during parsing: %s", c.File(), line, wrong)
+	return s.config.Check()
 }
 
 // kubernetesOptions are those of the kubernetes plugin that multicluster does not have. Users copy
 // that plugin's stanza.
-var kubernetesOptions = []string{"pods", "ignore", "apiserver_max_inflight", "multicluster"}
+var kubernetesOptions = []string{
+	"pods", "ignore", "apiserver_qps", "apiserver_burst", "apiserver_max_inflight", "multicluster",
+}
 
 // option is one property of the stanza: how many arguments it takes (no max: any number).
 type option struct {
@@ -129,11 +114,9 @@ var options = map[string]option{
 	"nameserver":         {1, -1, "IP..."},
 	"startup_timeout":    {1, 1, "DURATION"},
 	"fallthrough":        {0, -1, "[ZONES...]"},
-	"apiserver_qps":      {1, 1, "NUMBER"},
-	"apiserver_burst":    {1, 1, "NUMBER"},
 }
 
-// set sets an option. It fails if a value is wrong; the number of arguments is not.
+// set sets an option. It fails if a value is wrong. parse has checked how many there are.
 func (s *stanza) set(c *caddy.Controller, name string, args []string) (err error) {
 	switch name {
 	case "kubeconfig":
@@ -150,20 +133,20 @@ func (s *stanza) set(c *caddy.Controller, name string, args []string) (err error
 	case "namespaces":
 		s.config.Namespaces = append(s.config.Namespaces, args...)
 	case "namespace_labels":
-		s.config.NamespaceLabels = strings.Join(args, " ")
+		s.config.NamespaceLabels, err = selector(c, name, args)
 	case "labels":
-		s.config.Labels = strings.Join(args, " ")
+		s.config.Labels, err = selector(c, name, args)
 	case "noendpoints":
 		s.config.NoEndpoints = true
 	case "endpoint_pod_names":
 		s.config.EndpointPodNames = true
 	case "max_endpoints":
-		s.maxEndpoints, err = number(c, name, args[0], 1)
+		s.maxEndpoints, err = number(c, name, args[0])
 		if s.limitTransfer = len(args) == 2; s.limitTransfer && args[1] != "transfer" {
 			return c.Errf("max_endpoints %s may be followed by 'transfer' only: '%s'", args[0], args[1])
 		}
 	case "shed":
-		limit, err := number(c, name, args[0], 1)
+		limit, err := number(c, name, args[0])
 		s.streams = make(chan struct{}, limit)
 		return err
 	case "prefer":
@@ -178,25 +161,26 @@ func (s *stanza) set(c *caddy.Controller, name string, args []string) (err error
 		s.startupTimeout, err = authority.ParseTimeout(c, args[0])
 	case "fallthrough":
 		s.Fall, err = authority.ParseFallthrough(c, s.origins, args)
-	case "apiserver_qps":
-		qps, err := strconv.ParseFloat(args[0], 32)
-		if err != nil || !(qps >= 0) || math.IsInf(qps, 0) { // NaN is neither
-			return c.Errf("apiserver_qps must be a number of at least 0: '%s'", args[0])
-		}
-		s.config.QPS = float32(qps)
-	case "apiserver_burst":
-		s.config.Burst, err = number(c, name, args[0], 0)
 	}
 	return err
 }
 
 // number reads an argument of an option that is a number.
-func number(c *caddy.Controller, option, arg string, least int) (int, error) {
+func number(c *caddy.Controller, option, arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
-	if err != nil || n < least {
-		return 0, c.Errf("%s must be a number of at least %d: '%s'", option, least, arg)
+	if err != nil || n < 1 {
+		return 0, c.Errf("%s must be a number of at least 1: '%s'", option, arg)
 	}
 	return n, nil
+}
+
+// selector reads a label selector, and returns it in the form of a request.
+func selector(c *caddy.Controller, option string, args []string) (string, error) {
+	s, err := labels.Parse(strings.Join(args, " "))
+	if err != nil {
+		return "", c.Errf("%s is not a label selector: %v", option, err)
+	}
+	return s.String(), nil
 }
 
 // prefer reads whose endpoints of Headless Services stand first (T2): those of a cluster, those of

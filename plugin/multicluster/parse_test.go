@@ -45,7 +45,7 @@ func TestO1EveryOption(t *testing.T) {
 		kubeconfig `+kubeconfig+` other
 		ttl 30
 		namespaces x y
-		labels app in (a, b)
+		labels app in (b,  a), x = y
 		endpoint_pod_names
 		max_endpoints 20
 		shed 100
@@ -55,16 +55,14 @@ func TestO1EveryOption(t *testing.T) {
 		nameserver 10.0.0.1 2001:db8::1
 		startup_timeout 1m
 		fallthrough a.example
-		apiserver_qps 2.5
-		apiserver_burst 7
 	}`, ".:53")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 ||
 		len(s.config.Namespaces) != 2 ||
-		s.config.Labels != "app in (a, b)" || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
-		len(s.nameservers) != 2 || s.startupTimeout != time.Minute || s.config.QPS != 2.5 || s.config.Burst != 7 ||
+		s.config.Labels != "app in (a,b),x=y" || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
+		len(s.nameservers) != 2 || s.startupTimeout != time.Minute ||
 		s.config.Topology != (catalog.Topology{
 			Cluster: "eu.example", ClusterOnly: true, Zone: "eu-west-1a", Zonal: true,
 		}) ||
@@ -90,12 +88,16 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		"namespaces twice over":         3,
 		"kubeconfig and endpoint":       3,
 		"prefer twice":                  3,
-		"apiserver_burst of no limit":   3,
+		"prefer without endpoints":      3,
+		"zones without endpoints":       3,
+		"tls alone":                     3,
 	}
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown option", "multicluster {\n bogus\n}", "unknown option 'bogus'"},
 		{"pods", "multicluster {\n pods insecure\n}", "'pods' is an option of the kubernetes plugin"},
 		{"ignore", "multicluster {\n ignore empty_service\n}", "'ignore' is an option of the kubernetes plugin"},
+		{"apiserver_qps", "multicluster {\n apiserver_qps 5\n}", "option of the kubernetes plugin"},
+		{"apiserver_burst", "multicluster {\n apiserver_burst 5\n}", "option of the kubernetes plugin"},
 		{"apiserver_max_inflight", "multicluster {\n apiserver_max_inflight 5\n}", "option of the kubernetes plugin"},
 		{"multicluster", "multicluster {\n multicluster clusterset.local\n}",
 			"'multicluster' is an option of the kubernetes plugin"},
@@ -115,10 +117,12 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"zone outside the server block", "multicluster example.org {\n}", "not authoritative for zone example.org."},
 		{"second stanza", "multicluster\nmulticluster", "only one multicluster stanza"},
 		{"namespaces twice over", "multicluster {\n namespaces a\n namespace_labels b=c\n}", "cannot both be set"},
-		{"kubeconfig and endpoint", "multicluster {\n kubeconfig a\n endpoint b\n}", "cannot both be set"},
+		{"kubeconfig and endpoint", "multicluster {\n endpoint https://a\n kubeconfig b\n}",
+			"kubeconfig and endpoint cannot both be set"},
 		{"tls alone", "multicluster {\n tls a b c\n}", "tls is used with endpoint only"},
 		{"kubeconfig missing", "multicluster {\n kubeconfig /nowhere/config\n}", "/nowhere/config"},
-		{"label selector", "multicluster {\n labels ==\n}", "labels"},
+		{"labels", "multicluster {\n labels a=(\n}", "labels is not a label selector: "},
+		{"namespace_labels", "multicluster {\n namespace_labels a in\n}", "namespace_labels is not a label selector: "},
 		{"prefer nothing", "multicluster {\n prefer local\n}",
 			"usage is 'prefer local CLUSTERID|zone ZONE [order|subset]'"},
 		{"prefer something else", "multicluster {\n prefer region eu\n}",
@@ -133,13 +137,6 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"prefer without endpoints", "multicluster {\n noendpoints\n prefer local a\n}",
 			"noendpoints leaves nothing to prefer"},
 		{"zones without endpoints", "multicluster {\n noendpoints\n zonal\n}", "noendpoints leaves nothing"},
-		{"apiserver_qps", "multicluster {\n apiserver_qps -1\n}", "at least 0"},
-		{"apiserver_qps not a number", "multicluster {\n apiserver_qps NaN\n}", "at least 0: 'NaN'"},
-		{"apiserver_qps infinite", "multicluster {\n apiserver_qps inf\n}", "at least 0: 'inf'"},
-		{"apiserver_burst alone", "multicluster {\n apiserver_burst 5\n}",
-			"apiserver_burst limits nothing without apiserver_qps"},
-		{"apiserver_burst of no limit", "multicluster {\n apiserver_qps 0\n apiserver_burst 5\n}", "limits nothing"},
-		{"apiserver_burst", "multicluster {\n apiserver_burst x\n}", "at least 0"},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
 			line := 2

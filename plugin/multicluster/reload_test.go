@@ -239,10 +239,17 @@ func TestL2NotReadyBeforeAllStanzasAreOpen(t *testing.T) {
 	}
 }
 
-// L2: a pod that is ready though a permission is missing stays ready at a reload, and while the API server is away.
+// L2: a pod that is ready though a permission is missing, or its credentials are refused, stays ready at a reload, and
+// while the API server is away.
 func TestL2ReloadKeepsReady(t *testing.T) {
+	for _, status := range []int32{http.StatusForbidden, http.StatusUnauthorized} {
+		t.Run(http.StatusText(int(status)), func(t *testing.T) { reloadKeepsReady(t, status) })
+	}
+}
+
+func reloadKeepsReady(t *testing.T, status int32) {
 	c := startControl(t)
-	c.status.Store(http.StatusForbidden)
+	c.status.Store(status)
 	start := time.Now()
 	s := serve(t, c.corefile("a", "200ms"))
 	eventually(t, "ready", s.ready)

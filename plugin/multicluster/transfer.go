@@ -3,6 +3,7 @@ package multicluster
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -21,10 +22,10 @@ const (
 	chunk     = 500     // records that are made at a time; the transfer plugin fills messages with them
 )
 
-// Transfer implements transfer.Transferer (L6). It gives exactly what questions get: over time, if
-// max_endpoints gives them a part.
+// Transfer implements transfer.Transferer (L6). It sends all endpoints, also those that max_endpoints or
+// `prefer … subset` leaves out of an answer, unless limitTransfer is set.
 func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
-	i := slices.Index(m.origins, zone)
+	i := slices.IndexFunc(m.origins, func(origin string) bool { return strings.EqualFold(origin, zone) })
 	if i < 0 {
 		return nil, transfer.ErrNotAuthoritative
 	}

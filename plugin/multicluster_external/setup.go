@@ -108,7 +108,7 @@ func parseStanza(c *caddy.Controller) (*stanza, error) {
 		if err := o.set(s, c, args); err != nil {
 			return nil, err
 		}
-		if _, err := s.config.Check(); err != nil {
+		if err := s.config.Check(); err != nil {
 			return nil, c.Err(err.Error())
 		}
 	}

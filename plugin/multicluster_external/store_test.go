@@ -251,7 +251,7 @@ func TestX5NoServiceTakesTheNameOfTheNameServer(t *testing.T) {
 // transferred are the records of a transfer, the SOA at both ends apart, in lines.
 func transferred(t *testing.T, e *External, serial uint32) (records []string, soas int) {
 	t.Helper()
-	ch, err := e.Transfer(zone, serial)
+	ch, err := e.Transfer(strings.ToUpper(zone), serial) // names match without case (M1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package external
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -22,7 +23,7 @@ func (e *External) serial() (uint32, bool) { return e.source.table().serial(), e
 
 // Transfer implements transfer.Transferer (X6).
 func (e *External) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
-	i := slices.Index(e.origins, zone)
+	i := slices.IndexFunc(e.origins, func(origin string) bool { return strings.EqualFold(origin, zone) })
 	if i < 0 {
 		return nil, transfer.ErrNotAuthoritative
 	}
@@ -38,7 +39,7 @@ func (e *External) Transfer(zone string, serial uint32) (<-chan []dns.RR, error)
 		if serial != 0 && !authority.Newer(t.serial(), serial) {
 			return
 		}
-		ns := x.zone.NS(question(zone, dns.TypeNS), zone, unlimited)
+		ns := x.zone.NS(question(x.zone.Name(), dns.TypeNS), x.zone.Name(), unlimited)
 		x.out <- append(ns.Answer, ns.Extra...)
 		for _, s := range t.services {
 			x.service(s)

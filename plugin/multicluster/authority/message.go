@@ -1,6 +1,5 @@
-// Package authority is what all our zones have in common, whatever answers them: how their stanza of the Corefile says
-// their names, which messages are questions for them, how much a client takes, and who hears of a change. It does not
-// know what the zones hold.
+// Package authority has what the zones of both plugins share: options, refusals, the client's buffer size and NOTIFY.
+// It does not know what the zones hold.
 package authority
 
 import (

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -23,9 +22,6 @@ type headless struct {
 
 // place locates a host: the index of its group, and its index there.
 type place struct{ group, host int32 }
-
-// ranks is how many ranks there are (Topology.rank).
-const ranks = 4
 
 // tier is the hosts of one rank, by where they end in the order.
 type tier struct {
@@ -66,11 +62,8 @@ func (h *headless) source(cluster string) *source {
 	if h == nil {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(
-		h.sources,
-		cluster,
-		func(s *source, c string) int { return strings.Compare(s.cluster, c) },
-	)
+	compare := func(s *source, cluster string) int { return strings.Compare(s.cluster, cluster) }
+	i, ok := slices.BinarySearchFunc(h.sources, cluster, compare)
 	if !ok {
 		return nil
 	}
@@ -103,29 +96,20 @@ func join(sources []*source, old *headless, t Topology) *headless {
 // at even distances. So clusters alternate, wherever an answer begins.
 func (h *headless) arrange(t Topology) {
 	n := 0
-	for _, g := range h.groups {
-		n += len(g.hosts)
+	for _, s := range h.sources {
+		n += len(s.hosts)
 	}
-	h.order = make([]place, n)
-	var at [ranks]struct{ first, end, hosts int }
-	for i, g := range h.groups {
-		r := &at[g.rank]
-		if r.hosts == 0 {
-			r.first = i
-		}
-		r.end, r.hosts = i+1, r.hosts+len(g.hosts)
-	}
-	end := 0
-	for rank, r := range at {
-		if r.hosts == 0 {
-			continue
+	h.order = make([]place, 0, n)
+	for first, end := 0, 0; first < len(h.groups); first = end {
+		rank, begin := h.groups[first].rank, len(h.order)
+		for ; end < len(h.groups) && h.groups[end].rank == rank; end++ {
+			h.order = h.order[:len(h.order)+len(h.groups[end].hosts)]
 		}
 		if last := len(h.tiers) - 1; last >= 0 {
-			h.tiers[last].alone = t.alone(h.tiers[last].rank, uint8(rank))
+			h.tiers[last].alone = t.alone(h.tiers[last].rank, rank)
 		}
-		h.interleave(r.first, r.end, h.order[end:end+r.hosts])
-		end += r.hosts
-		h.tiers = append(h.tiers, tier{rank: uint8(rank), end: end})
+		h.interleave(first, end, h.order[begin:])
+		h.tiers = append(h.tiers, tier{rank: rank, end: len(h.order)})
 	}
 }
 
@@ -188,10 +172,10 @@ func firstSeen(wanted Wanted, n int) func(addr string) bool {
 			return len(seen) > before
 		}
 	}
-	seen := make(map[uint32]struct{}, n)
+	seen := make(map[[4]byte]struct{}, n)
 	return func(addr string) bool {
 		before := len(seen)
-		seen[binary.BigEndian.Uint32([]byte(addr))] = struct{}{}
+		seen[[4]byte([]byte(addr))] = struct{}{}
 		return len(seen) > before
 	}
 }

@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// Wanted is the type of a question, as far as an answer depends on it.
-type Wanted uint8
+// Wanted is the type of a question, by its number.
+type Wanted uint16
 
-// Every type of question but these three is Other.
+// The types that answers depend on.
 const (
-	Other Wanted = iota
-	V4
-	V6
-	SRV
+	V4  Wanted = 1
+	V6  Wanted = 28
+	SRV Wanted = 33
 )
 
 // Outcome is the kind of reply that a question gets.
@@ -172,8 +171,7 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 	if label, cluster, ok := strings.Cut(name, "."); ok {
 		if src := h.source(cluster); src != nil {
 			if host := src.find(label); host != nil {
-				switch wanted {
-				case V4, V6:
+				if wanted == V4 || wanted == V6 {
 					return found(w.clip(host.addrs(wanted), width(wanted)))
 				}
 				return Result{Outcome: NoData}

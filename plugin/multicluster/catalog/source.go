@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -74,24 +75,14 @@ func newSource(from []*Slice, t Topology) *source {
 	}
 	delete(endpoints, "")
 	s.zones = make(map[string]*source)
-	for _, zone := range largest(endpoints) {
+	before := func(a, b string) int { return cmp.Or(endpoints[b]-endpoints[a], cmp.Compare(a, b)) }
+	zones := slices.SortedFunc(maps.Keys(endpoints), before)
+	for _, zone := range zones[:min(len(zones), maxZones)] {
 		in := build(from, t, endpoints[zone], func(of string) bool { return of == zone })
 		in.byName = nil // nothing below the name of a zone has a name
 		s.zones[zone] = in
 	}
 	return s
-}
-
-// largest are the zones with the most endpoints, up to maxZones.
-func largest(endpoints map[string]int) (zones []string) {
-	before := func(a, b string) int { return cmp.Or(endpoints[b]-endpoints[a], cmp.Compare(a, b)) }
-	for zone := range endpoints {
-		if i, _ := slices.BinarySearchFunc(zones, zone, before); i < maxZones {
-			zones = slices.Insert(zones, i, zone)
-			zones = zones[:min(len(zones), maxZones)]
-		}
-	}
-	return zones
 }
 
 // builder makes the hosts of a source. Each host first gets a place in the order of slices; groups are made at the
@@ -107,7 +98,7 @@ type builder struct {
 	packed   map[family][]byte // the addresses of such a host
 }
 
-// portSet is several lists of ports. Hosts of the same slices share it; nil is no list.
+// portSet is a chain of distinct lists of ports. Hosts with endpoints in the same slices share one. nil is empty.
 type portSet struct {
 	others *portSet
 	list   Ports

@@ -47,11 +47,6 @@ func (s *Service) Targets(name, proto string, window Window) Walk {
 	return w
 }
 
-// Restart goes back to before the first target.
-func (w *Walk) Restart() {
-	w.tier, w.visited, w.walked, w.found, w.lists, w.numbers = 0, 0, 0, false, nil, ""
-}
-
 // Next moves to the next target, and reports whether there is one.
 func (w *Walk) Next() bool {
 	for {

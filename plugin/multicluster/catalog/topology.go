@@ -23,8 +23,7 @@ func (t Topology) Keep(zone string) string {
 }
 
 // rank is the place of a cluster's endpoints in a zone, 0 to 3. The preferred cluster weighs more than the preferred
-// zone. Only where the others of the zone alone are left out does the zone weigh more: then what is left is the
-// first ranks, with the cluster before others within.
+// zone. If only the zone is a subset, the zone outweighs the cluster, so that the ranks to keep come first.
 func (t Topology) rank(cluster, zone string) uint8 {
 	var c, z uint8
 	if t.Cluster != "" && cluster != t.Cluster {

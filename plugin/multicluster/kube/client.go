@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -46,21 +48,12 @@ type resource struct {
 	feed      func(*store) cache.ReflectorStore
 	client    rest.Interface
 	health    *health
-	streaming bool // a streamed list has begun and is not complete; only the Reflector's goroutine uses it
+	streaming bool         // a streamed list has begun and is not complete; only the Reflector's goroutine uses it
+	heard     atomic.Int64 // when the API server last sent something or accepted a watch, in Unix nanoseconds
 }
 
 // IsWatchListSemanticsUnSupported is what the Reflector asks before it streams a list.
 func (r *resource) IsWatchListSemanticsUnSupported() bool { return r.listsWhole }
-
-// List implements cache.Lister.
-func (r *resource) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return r.ListWithContext(context.Background(), opts)
-}
-
-// Watch implements cache.Watcher.
-func (r *resource) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return r.WatchWithContext(context.Background(), opts)
-}
 
 // ListWithContext implements cache.ListerWithContext. It reports only failures to health: after a list, the resource is
 // healthy once the watch that follows is accepted, too.
@@ -92,6 +85,9 @@ func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions
 	w, err := r.watch(ctx, opts)
 	if r.streaming = err == nil && what == streamedList; !r.streaming {
 		r.observe(ctx, what, err)
+	}
+	if err == nil && what == watching { // it may have nothing to send until the watch ends
+		r.heard.Store(time.Now().UnixNano())
 	}
 	return w, err
 }

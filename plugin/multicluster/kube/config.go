@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs may name it, as with the kubernetes plugin
 	"k8s.io/client-go/rest"
@@ -25,58 +24,27 @@ type Config struct {
 	Endpoint                      string // URL of the API server
 	TLSCert, TLSKey, TLSCA        string // files, with Endpoint
 	Namespaces                    []string
-	NamespaceLabels               string // label selector
-	Labels                        string // label selector of ServiceImports; imported slices do not inherit labels
+	NamespaceLabels               string // label selector, as labels.Selector.String returns it
+	Labels                        string // the same, of ServiceImports; imported slices do not inherit labels
 	NoEndpoints, EndpointPodNames bool
 	Topology                      catalog.Topology
-	QPS                           float32 // 0: no limit
-	Burst                         int
 }
 
-// Check validates c without a request to the API server. If err is not nil, option names the option to blame.
-func (c Config) Check() (option string, err error) {
+// Check validates c, but for its label selectors, without a request to the API server.
+func (c Config) Check() error {
 	for _, ns := range c.Namespaces {
 		if wrong := validation.IsDNS1123Label(ns); wrong != nil {
-			return "namespaces", fmt.Errorf("namespaces: '%s' cannot be a namespace: %s", ns, wrong[0])
+			return fmt.Errorf("namespaces: '%s' cannot be a namespace: %s", ns, wrong[0])
 		}
 	}
-	if _, err := selector(c.Labels); err != nil {
-		return "labels", fmt.Errorf("labels: %w", err)
-	}
-	if _, err := selector(c.NamespaceLabels); err != nil {
-		return "namespace_labels", fmt.Errorf("namespace_labels: %w", err)
-	}
 	if c.Kubeconfig == "" && c.Endpoint == "" {
-		return "", nil // in-cluster: the Pod's credentials are checked at start
-	}
-	option = "endpoint"
-	if c.Kubeconfig != "" {
-		option = "kubeconfig"
+		return nil // in-cluster: the Pod's credentials are checked at start
 	}
 	cfg, err := c.rest()
 	if err != nil {
-		return option, err
+		return err
 	}
-	if c.TLSCert != "" {
-		option = "tls"
-	}
-	return option, checkTLS(cfg)
-}
-
-// selector brings an expression into the form of a request; "" selects everything.
-func selector(expression string) (string, error) {
-	if expression == "" {
-		return "", nil
-	}
-	parsed, err := metav1.ParseToLabelSelector(expression)
-	if err != nil {
-		return "", fmt.Errorf("'%s' is not a label selector: %w", expression, err)
-	}
-	s, err := metav1.LabelSelectorAsSelector(parsed)
-	if err != nil {
-		return "", fmt.Errorf("'%s' is not a label selector: %w", expression, err)
-	}
-	return s.String(), nil
+	return checkTLS(cfg)
 }
 
 func checkTLS(cfg *rest.Config) error {
@@ -101,10 +69,7 @@ func (c Config) rest() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.QPS, cfg.Burst = c.QPS, c.Burst
-	if c.QPS == 0 {
-		cfg.QPS = -1
-	}
+	cfg.QPS = -1 // a few watches, whose retries are paced
 	// Compression saves little: watches are not compressed, and lists come at start, when CPU is scarce.
 	cfg.DisableCompression = true
 	cfg.WarningHandler = rest.NoWarnings{}
@@ -173,11 +138,6 @@ func (c Config) Fingerprint() (string, error) {
 	}
 	c.Kubeconfig, c.Context, c.TLSCert, c.TLSKey, c.TLSCA = "", "", "", "", ""
 	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
-	for _, s := range []*string{&c.Labels, &c.NamespaceLabels} {
-		if *s, err = selector(*s); err != nil {
-			return "", err
-		}
-	}
 	all, err := json.Marshal([]any{
 		c, cfg.Host, cfg.Username, cfg.Password, token, proxy, cfg.Impersonate, cfg.ExecProvider, cfg.AuthProvider,
 		cfg.Insecure, cfg.ServerName, cfg.CAData, cfg.CertData, cfg.KeyData,

@@ -42,12 +42,12 @@ func (h *health) up() bool {
 	return len(h.last) == h.wanted && !h.troubled(none)
 }
 
-// refused is an error while something is missing or forbidden (L2).
+// refused is an error while something is missing, or we are refused it (L2).
 func (h *health) refused() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r, t := range h.last {
-		if t == missing || t == forbidden {
+		if t == missing || t == forbidden || t == unauthorized {
 			return refusal(r, t)
 		}
 	}
@@ -75,12 +75,9 @@ func (h *health) observe(r *resource, what request, err error) {
 		}
 	case missing:
 		h.log.Errorf("%v; %s, and it is tried again", refusal(r, t), consequence)
-	case forbidden:
-		h.log.Errorf("%v; %s, and it is tried again (%v)", refusal(r, t), consequence, cause(err))
-	case unauthorized:
-		if !said {
-			h.log.Errorf("The API server does not accept our credentials: check the kubeconfig or the "+
-				"ServiceAccount's token; %s, and it is tried again (%v)", consequence, cause(err))
+	case forbidden, unauthorized:
+		if t == forbidden || !said {
+			h.log.Errorf("%v; %s, and it is tried again (%v)", refusal(r, t), consequence, cause(err))
 		}
 	case unreachable:
 		if !said {
@@ -108,11 +105,15 @@ func (h *health) consequence() string {
 }
 
 func refusal(r *resource, t trouble) error {
-	if t == missing {
+	switch t {
+	case missing:
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
+	case unauthorized:
+		return errors.New("the API server does not accept our credentials: check the kubeconfig or the " +
+			"ServiceAccount's token")
 	}
-	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside "+
-		"where that is in use", r.kind)
+	return fmt.Errorf("not allowed to list and watch %s: bind ClusterRole clusterset-dns:coredns to the user named "+
+		"here (deploy/coredns does so for kube-system/coredns)", r.kind)
 }
 
 // cause leaves out the URL, which is long.

@@ -21,13 +21,13 @@ import (
 
 // imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the API server two
 // thirds of what a stream does.
-func (c Config) imports(labels string) *resource {
+func (c Config) imports() *resource {
 	r := &resource{
 		kind:       "ServiceImports",
 		paths:      []string{"/apis/multicluster.x-k8s.io/v1beta1", "/apis/multicluster.x-k8s.io/v1alpha1"}, // L5
 		plural:     "serviceimports",
 		namespace:  c.namespace(),
-		selector:   labels,
+		selector:   c.Labels,
 		accept:     runtime.ContentTypeJSON,
 		missing:    "apply deploy/crds",
 		listsWhole: true,

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -11,8 +10,7 @@ import (
 // the API server was heard.
 type intake struct {
 	*resource
-	into  cache.ReflectorStore
-	heard atomic.Int64 // when the API server last sent something, bookmarks included, in Unix nanoseconds
+	into cache.ReflectorStore
 }
 
 func (i *intake) give(object any, to func(any) error) error {

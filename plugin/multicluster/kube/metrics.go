@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/coredns/coredns/plugin"
@@ -25,14 +24,6 @@ var (
 		Help:      "Time from the change of an endpoint to the answer that shows it.",
 		// 1 ms to 9 min, as the kubernetes plugin
 		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20),
-		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
-	})
-	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace:                   plugin.Namespace,
-		Subsystem:                   subsystem,
-		Name:                        "build_duration_seconds",
-		Help:                        "Time to make the answers of one Service and publish them.",
-		Buckets:                     prometheus.ExponentialBuckets(0.000001, 4, 10), // 1 µs to 260 ms
 		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
 	})
 	skippedSlices = promauto.NewCounterVec(prometheus.CounterOpts{
@@ -64,15 +55,6 @@ func init() {
 		skippedSlices.WithLabelValues(string(r))
 	}
 	prometheus.MustRegister(collector{})
-}
-
-// observe measures a publication that began at start. trigger is when its cause was, if that is known.
-func observe(start time.Time, trigger int64, altered bool) {
-	now := time.Now()
-	buildDuration.Observe(now.Sub(start).Seconds())
-	if altered && trigger != 0 {
-		programmingDuration.Observe(max(0, now.Sub(time.Unix(0, trigger)).Seconds()))
-	}
 }
 
 // collector sums up the Watches of the process; of states it gives the worst.

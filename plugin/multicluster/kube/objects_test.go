@@ -90,7 +90,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 
 func open(t testing.TB, c Config) *Watch {
 	t.Helper()
-	if _, err := c.Check(); err != nil {
+	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
 	w, err := Open(c)

@@ -51,8 +51,8 @@ func newReflectors(c Config, h *health) (*Reflectors, error) {
 	return r, nil
 }
 
-// FollowSlices gives into the EndpointSlices of c that have a label: what strip makes of each, unless that is nil. It
-// logs as a plugin. synced reports whether into has had its first list.
+// FollowSlices watches the EndpointSlices of c with a label and stores in into what strip returns for each, unless it
+// is nil. It logs as a plugin. synced reports whether into has had its first list.
 func (c Config) FollowSlices(
 	plugin, label string, strip func(*discoveryv1.EndpointSlice) any, into cache.ReflectorStore, synced func() bool,
 ) (*Reflectors, error) {
@@ -81,7 +81,8 @@ func (r *Reflectors) Heard() int64 {
 	return at
 }
 
-// Refused returns an error if a missing CRD or a missing permission keeps the first lists from being complete (L2).
+// Refused returns an error if a missing CRD or permission, or refused credentials, keep the first lists from being
+// complete (L2).
 func (r *Reflectors) Refused() error {
 	if r.health.synced() {
 		return nil

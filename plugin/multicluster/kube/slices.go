@@ -51,13 +51,13 @@ func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) 
 	return r
 }
 
-// namespaces are those that a selector matches.
-func (c Config) namespaces(selector string) *resource {
+// namespaces are those that NamespaceLabels matches.
+func (c Config) namespaces() *resource {
 	r := &resource{
 		kind:     "Namespaces",
 		paths:    []string{"/api/v1"},
 		plural:   "namespaces",
-		selector: selector,
+		selector: c.NamespaceLabels,
 		accept:   protobufOrJSON,
 		missing:  "check that the endpoint is that of a Kubernetes API server",
 		feed:     func(s *store) cache.ReflectorStore { return s.namespaceFeed() },

@@ -101,15 +101,15 @@ func (s *store) publishSlices(key string, version uint64, trigger int64) {
 	}
 }
 
-// publish makes what is known of a Service the answer. Before the first build nothing is answered, and feedListed does
-// it.
+// publish makes what is known of a Service the answer, and measures how long ago that was triggered, if it is known.
+// Before the first build nothing is answered, and feedListed does it.
 func (s *store) publish(key string, version uint64, trigger int64) {
 	if !s.synced.Load() {
 		return
 	}
-	start := time.Now()
-	altered := s.put(key, version)
-	observe(start, trigger, altered)
+	if altered := s.put(key, version); altered && trigger != 0 {
+		programmingDuration.Observe(max(0, time.Since(time.Unix(0, trigger)).Seconds()))
+	}
 }
 
 func (s *store) put(key string, version uint64) (altered bool) {
@@ -139,9 +139,7 @@ func (s *store) feedListed() {
 		return
 	}
 	for key, imp := range s.imports {
-		start := time.Now()
 		s.put(key, s.versionOf(imp))
-		observe(start, 0, false)
 	}
 	s.synced.Store(true)
 	close(s.done)

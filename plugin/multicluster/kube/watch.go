@@ -44,12 +44,9 @@ func (w *Watch) Wait() <-chan struct{} { return w.store.done }
 
 // start returns a Watch whose Reflectors run.
 func start(c Config) (*Watch, error) {
-	w := &Watch{store: newStore(c.NamespaceLabels != "")}
+	w, resources := &Watch{store: newStore(c.NamespaceLabels != "")}, c.resources()
 	w.store.topology = c.Topology
-	resources, err := c.resources()
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if w.Reflectors, err = newReflectors(c, newHealth(len(resources), w.store.synced.Load)); err != nil {
 		return nil, err
 	}
@@ -65,23 +62,15 @@ func start(c Config) (*Watch, error) {
 }
 
 // resources returns the kinds of object to watch.
-func (c Config) resources() ([]*resource, error) {
-	labels, err := selector(c.Labels)
-	if err != nil {
-		return nil, err
-	}
-	namespaceLabels, err := selector(c.NamespaceLabels)
-	if err != nil {
-		return nil, err
-	}
-	all := []*resource{c.imports(labels)}
+func (c Config) resources() []*resource {
+	all := []*resource{c.imports()}
 	if !c.NoEndpoints {
 		all = append(all, c.slices())
 	}
-	if namespaceLabels != "" {
-		all = append(all, c.namespaces(namespaceLabels))
+	if c.NamespaceLabels != "" {
+		all = append(all, c.namespaces())
 	}
-	return all, nil
+	return all
 }
 
 // wants reports whether objects of a namespace count.

@@ -100,8 +100,8 @@ func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
 	if w.Synced() {
 		t.Fatal("synced without EndpointSlices (L1)")
 	}
-	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns, "+
-		"or deploy/coredns/beside where that is in use" {
+	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: bind ClusterRole "+
+		"clusterset-dns:coredns to the user named here (deploy/coredns does so for kube-system/coredns)" {
 		t.Error(got)
 	}
 	a.edit(func() { a.forbidden["endpointslices"] = false })
@@ -198,8 +198,7 @@ func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
 	)
 	w := synced(t, open(t, a.config()))
 	eventually(t, "api_up", w.health.up)
-	web, db := w.Index().Service("web.test"), w.Index().Service("db.test")
-	before := builds(t)
+	built := hide(w.Index(), "web.test", "db.test")
 	a.down()
 	a.delete(clusterSetIP("gone"))
 	last := a.put(clusterSetIP("new", "10.42.0.3"))
@@ -207,11 +206,8 @@ func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
 	a.up(t)
 	answers(t, w, "new.test", "10.42.0.3")
 	answers(t, w, "gone.test", "absent")
-	if web != w.Index().Service("web.test") || db != w.Index().Service("db.test") {
-		t.Error("a Service that did not change was replaced")
-	}
-	if n := builds(t) - before; n != 2 {
-		t.Errorf("%d Services built, want 2: the new one and the one that is gone", n)
+	if n := built(); n != 0 {
+		t.Errorf("%d Services were built that did not change", n)
 	}
 	if got := uint64(w.Index().Serial()); got != last {
 		t.Errorf("serial %d, want %d: that of the list", got, last)
@@ -342,7 +338,7 @@ func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
 		}},
 	} {
 		watching()
-		before, built, asked := lists(), builds(t), len(a.asked())
+		before, built, asked := lists(), hide(w.Index(), "web.test", "db.test"), len(a.asked())
 		c.end()
 		if c.lists > 0 {
 			eventually(
@@ -353,7 +349,7 @@ func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
 		} else {
 			eventually(t, c.name+": watched again", func() bool { return len(a.asked()) >= asked+2 })
 		}
-		if n := builds(t) - built; n != 0 {
+		if n := built(); n != 0 {
 			t.Errorf("%s: %d Services built though nothing changed", c.name, n)
 		}
 		watching()

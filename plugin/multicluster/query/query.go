@@ -78,21 +78,15 @@ func Parse(name string, at int) Query {
 	case strings.IndexByte(rel, '\\') >= 0:
 		// An octet that needs escaping: objects, ports and cluster ids have letters, digits and dashes.
 		return Query{}
-	}
-	return parse(rel)
-}
-
-func parse(rel string) Query {
-	rest, last := cutLast(rel)
-	switch {
-	case last == "svc":
-		return parseService(rest)
 	case rel == "dns":
 		return Query{Kind: Empty}
 	case rel == "ns.dns":
 		return Query{Kind: NS}
 	case rel == "dns-version":
 		return Query{Kind: Version}
+	}
+	if rest, last := cutLast(rel); last == "svc" {
+		return parseService(rest)
 	}
 	return Query{}
 }
@@ -128,7 +122,7 @@ func parseService(rel string) Query {
 		q.Kind = Proto
 	case first[0] == '_' && len(first) > 1 && strings.IndexByte(first, '.') < 0: // N18
 		q.Kind, q.Below = Port, first[1:]
-	case q.Proto == zoneAnchor:
+	case q.Proto == "zone": // the label _zone separates a zone and its directive from the Service's name
 		var directive string
 		q.Below, directive = cutLast(first)
 		if q.Pin = directive == "pin"; !q.Pin && directive != "prefer" {
@@ -140,9 +134,6 @@ func parseService(rel string) Query {
 	}
 	return q
 }
-
-// zoneAnchor: the label _zone separates a zone and its directive from the Service's name.
-const zoneAnchor = "zone"
 
 // cutLast cuts the last label off.
 func cutLast(s string) (rest, last string) {

@@ -16,7 +16,7 @@ type Watch interface {
 	Synced() bool          // the first lists are complete
 	Wait() <-chan struct{} // closed when they are
 	Started() time.Time
-	Refused() error // why there can be no first lists, for want of a CRD or a permission
+	Refused() error // why there can be no first lists: no CRD or permission, or refused credentials
 	Close()
 }
 
@@ -140,9 +140,9 @@ func (l *Load) close() {
 	l.opened = nil
 }
 
-// Ready reports whether a load is complete, or was. During a reload that waits for new lists, that is the one before,
-// though the ready plugin asks the new one. No reload undoes it (L2): a pod that is not ready would take the zones of
-// other plugins down with it.
+// Ready reports whether a load is complete, or was. The ready plugin asks the new load; while that waits for its lists,
+// the old load counts. A reload never makes a ready pod unready (L2): that would take the zones of other plugins down,
+// too.
 func (l *Load) Ready() bool {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -152,8 +152,8 @@ func (l *Load) Ready() bool {
 	return l.of.ready
 }
 
-// complete reports whether every watch has its first complete lists, or cannot get them for want of a CRD or a
-// permission and its startup_timeout is over.
+// complete reports whether every watch has its first complete lists, or is refused them and its startup_timeout is
+// over.
 func (l *Load) complete() bool {
 	for _, o := range l.opened {
 		if !o.watch.Synced() && (o.watch.Refused() == nil || time.Since(o.watch.Started()) < o.timeout) {

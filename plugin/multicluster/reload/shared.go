@@ -41,10 +41,8 @@ func (s *Shared[W]) Close(w W) {
 	s.refs[w]--
 	last := s.refs[w] == 0
 	if last {
-		maps.DeleteFunc(s.open, func(_ string, o W) bool { return o == w })
-	}
-	if s.refs[w] <= 0 { // below 0 after a surplus Close
 		delete(s.refs, w)
+		maps.DeleteFunc(s.open, func(_ string, o W) bool { return o == w })
 	}
 	s.mu.Unlock()
 	if last {

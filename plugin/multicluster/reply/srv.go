@@ -37,6 +37,7 @@ func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Walk, limit int) *dns
 	b.srv, b.rrs = atLeast(s.srvs[:], b.records), atLeast(s.answers[:], b.records)[:0]
 	b.a4, b.a6 = atLeast(s.as4[:], b.most4), atLeast(s.as6[:], b.most6)
 	b.glue = atLeast(s.extra[:], b.most4+b.most6+1)[:0]
+	b.walk = targets // from the first again
 	b.fill(z.header(owner, dns.TypeSRV))
 	s.Truncated, s.Answer, s.Extra = b.cut, b.rrs, b.glue
 	return &s.Msg
@@ -155,7 +156,6 @@ func (b *srvBuilder) measure() {
 }
 
 func (b *srvBuilder) fill(h dns.RR_Header) {
-	b.walk.Restart()
 	var names strings.Builder
 	name, host := "", -1
 	for i := 0; i < b.records && nextTarget(&b.walk, b.suffix); i++ {

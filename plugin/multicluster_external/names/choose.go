@@ -150,7 +150,7 @@ func (s *Service) Everyone(region string) Content {
 func (s *Service) packed(region string, t Type, width int) string {
 	var all strings.Builder
 	seen := make(map[string]bool)
-	// Host names count here: no cluster that is down stands for one that is up and has host names only.
+	// Clusters with host names only count, too. Otherwise a cluster that is down would replace one that is up.
 	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) || c.content.Alias != "" })
 	for i := range s.clusters {
 		if !from.has(i) {
