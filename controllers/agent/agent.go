@@ -206,7 +206,7 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := kube.Await(ctx, logger, "this cluster", attemptTimeout, a.warm); err != nil {
 		return nil
 	}
-	if err := a.look(ctx); err != nil {
+	if err := a.checkOptionalKinds(ctx); err != nil {
 		return nil
 	}
 	for _, c := range a.list {
@@ -216,7 +216,7 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
-	go a.option(ctx, maps.Clone(a.started)) // those that need the hub come beside it
+	go a.watchOptionalKinds(ctx, maps.Clone(a.started)) // those that need the hub come beside it
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)

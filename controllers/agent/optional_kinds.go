@@ -72,9 +72,9 @@ func (o *options) set(object client.Object, err error) {
 	o.missing[fmt.Sprintf("%T", object)] = err
 }
 
-// look checks once which optional kinds are served, before any controller starts. It retries if the
-// API server does not answer.
-func (a *Agent) look(ctx context.Context) error {
+// checkOptionalKinds checks once which optional kinds are served, before any controller starts. It retries if the API
+// server does not answer.
+func (a *Agent) checkOptionalKinds(ctx context.Context) error {
 	logger := a.log.WithValues("remedy", "it must answer")
 	return kube.Await(ctx, logger, "this cluster", attemptTimeout, func(ctx context.Context) error {
 		for _, k := range optionalKinds(a.DNSEndpointZone != "") {
@@ -95,13 +95,13 @@ func (a *Agent) look(ctx context.Context) error {
 	})
 }
 
-// option adds the watches of optional kinds to the controllers, each once the kind is served.
-func (a *Agent) option(ctx context.Context, to map[string]controller.Controller) {
+// watchOptionalKinds adds the watches of optional kinds to the controllers, each once the kind is served.
+func (a *Agent) watchOptionalKinds(ctx context.Context, to map[string]controller.Controller) {
 	kinds := optionalKinds(a.DNSEndpointZone != "")
 	for {
 		var left []optionalKind
 		for _, k := range kinds {
-			if err := a.optional(ctx, k.kind, to); err != nil {
+			if err := a.watchOptionalKind(ctx, k.kind, to); err != nil {
 				if absent(err) { // otherwise the last result stays
 					a.options.set(k.item, err)
 				}
@@ -119,7 +119,7 @@ func (a *Agent) option(ctx context.Context, to map[string]controller.Controller)
 	}
 }
 
-func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.Controller) error {
+func (a *Agent) watchOptionalKind(ctx context.Context, k kind, to map[string]controller.Controller) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if err := served(ctx, a.mgr.GetAPIReader(), []kind{k}); err != nil {

@@ -165,7 +165,7 @@ func TestCachesFillSideBySide(t *testing.T) {
 		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
 	}}}}
 	for name, step := range map[string]func(context.Context) error{
-		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.look,
+		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.checkOptionalKinds,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

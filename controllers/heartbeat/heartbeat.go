@@ -59,21 +59,22 @@ type Heartbeat struct {
 	stale  bool                  // the Lease on the hub differs from last
 	stored bool                  // the latest renewal is stored in this cluster
 
-	mu             sync.Mutex
-	duration       time.Duration     // leaseDurationSeconds of the ClusterSet
-	interval       time.Duration     // time between two renewals
-	lastAttempt    time.Time         // of a renewal that did not fail
-	retryAfter     time.Duration     // from lastAttempt, in place of interval if it is set
-	written        renewals          // this process's recent renewals
-	lastRenewTime  *metav1.MicroTime // of this cluster, by this process or an earlier one
-	firstRenewTime metav1.MicroTime  // of this process
-	seen           liveness.Renewal  // the last renewal by this process that the hub has shown
-	seenAt         time.Time         // when, by this agent's clock; zero before the first
-	unseenSince    time.Time         // since then the hub has accepted renewals and shown none
-	silentRelists  int               // consecutive relists because of that
-	contested      bool              // another process holds the Lease
-	foreign        foreign
-	hubLost        bool // the hub lost this cluster's last renewal, or another agent has renewed since
+	mu       sync.Mutex
+	duration time.Duration // leaseDurationSeconds of the ClusterSet
+	interval time.Duration // time between two renewals
+	// lastAttempt is of the latest renewal, or of finding a foreign holder; zero after any other failure, to retry at
+	// once.
+	lastAttempt   time.Time
+	retryAfter    time.Duration     // from lastAttempt, in place of interval if it is set
+	written       renewals          // this process's recent renewals
+	lastRenewTime *metav1.MicroTime // of this cluster, by this process or an earlier one
+	seen          liveness.Renewal  // the last renewal by this process that the hub has shown
+	seenAt        time.Time         // when, by this agent's clock; zero before the first
+	unseenSince   time.Time         // since then the hub has accepted renewals and shown none
+	silentRelists int               // consecutive relists because of that
+	contested     bool              // another process holds the Lease
+	foreign       foreign
+	hubLost       bool // the hub lost this cluster's last renewal, or another agent has renewed since
 }
 
 // New returns a Heartbeat that has observed no Lease.
@@ -211,9 +212,8 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		}
 	}
 	lease := previous.DeepCopy()
-	now, acquired := h.nextRenewTime(lease.Spec.RenewTime)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
-	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
+	lease.Spec.RenewTime = new(h.nextRenewTime(lease.Spec.RenewTime))
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}
@@ -251,19 +251,16 @@ func wentBack(last, previous, written *coordinationv1.Lease) bool {
 		previous.ResourceVersion != "" && previous.Spec.RenewTime.Before(last.Spec.RenewTime)
 }
 
-// nextRenewTime returns the renewTime and the acquireTime of the next renewal. renewTime is always
-// later than the last one: other members treat an earlier one as restored from a backup. It is
-// recorded before the write, because the watch may show the renewal before the write returns.
-func (h *Heartbeat) nextRenewTime(onHub *metav1.MicroTime) (now, acquired metav1.MicroTime) {
+// nextRenewTime returns the renewTime of the next renewal. It is always later than the last one: other members treat an
+// earlier one as restored from a backup. It is recorded before the write, because the watch may show the renewal before
+// the write returns.
+func (h *Heartbeat) nextRenewTime(onHub *metav1.MicroTime) metav1.MicroTime {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now = laterThan(h.Now(), onHub, h.lastRenewTime)
+	now := laterThan(h.Now(), onHub, h.lastRenewTime)
 	h.lastRenewTime = &now
 	h.written = h.written.add(now, h.Now(), h.duration)
-	if h.firstRenewTime.IsZero() {
-		h.firstRenewTime = now
-	}
-	return now, h.firstRenewTime
+	return now
 }
 
 // laterThan returns now, or the first microsecond after all of before if that is later.

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,13 +45,27 @@ func ForEach(
 	}
 }
 
+// ByName returns objects of a cache, which must not change, in the order of their names.
+func ByName[T any, O interface {
+	*T
+	client.Object
+}](items []T) []O {
+	out := make([]O, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	slices.SortFunc(out, func(a, b O) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out
+}
+
 // Version identifies a state of an object by resourceVersion and UID. A hub that was restored from
 // a backup may use one resourceVersion twice.
 func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
 
 // Changes returns a merge patch from was to the object that it is applied to, with optimistic
-// locking. Use it for every status, and for kinds that other projects define: an update would drop
-// the fields that this program does not know. The CRDs of our kinds may be newer than a program.
+// locking. Use it for every status, and for kinds that other projects define except ServiceImports, whose spec is the
+// agent's alone: an update would drop the fields that this program does not know. The CRDs of our kinds may be newer
+// than a program.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 }

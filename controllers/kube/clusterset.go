@@ -20,17 +20,26 @@ type Rules struct {
 	ExternalNames hubv1alpha1.ExternalNames
 }
 
-// RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
-// ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
-func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Rules, known bool, err error) {
+// clusterSet returns the ClusterSet in namespace, or nil if the hub is nil or does not have exactly one there.
+func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv1alpha1.ClusterSet, error) {
 	if hub == nil {
-		return rules, false, nil
+		return nil, nil
 	}
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
+		return nil, err
+	}
+	return &sets.Items[0], nil
+}
+
+// RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
+// ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
+func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Rules, known bool, err error) {
+	set, err := clusterSet(ctx, hub, namespace)
+	if set == nil {
 		return rules, false, err
 	}
-	return rulesIn(&sets.Items[0]), true, nil
+	return rulesIn(set), true, nil
 }
 
 // SameRules is the Alike of a Watch of ClusterSets that reads their rules only.
@@ -56,17 +65,14 @@ func LeaseSpec(
 		GraceSeconds:    10,
 		OnExpiry:        hubv1alpha1.ExpiryRemove,
 	}
-	var sets hubv1alpha1.ClusterSetList
-	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
-		return spec, false, err
-	}
-	if len(sets.Items) == 1 && sets.Items[0].Spec.Lease.RenewSeconds > 0 {
-		spec = sets.Items[0].Spec.Lease
+	set, err := clusterSet(ctx, hub, namespace)
+	if set != nil && set.Spec.Lease.RenewSeconds > 0 {
+		spec = set.Spec.Lease
 	}
 	if spec.OnExpiry == "" { // created before the field existed
 		spec.OnExpiry = hubv1alpha1.ExpiryRemove
 	}
-	return spec, len(sets.Items) == 1, nil
+	return spec, set != nil, err
 }
 
 // Departures returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a

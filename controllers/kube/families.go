@@ -39,11 +39,12 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 		known  []corev1.IPFamily
 		failed error
 		next   time.Time // when the API server is asked again
+		asking bool      // a caller waits for its answer; the others get the last result
 	)
 	return func(ctx context.Context) ([]corev1.IPFamily, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if now().Before(next) {
+		if now().Before(next) || asking && (known != nil || failed != nil) {
 			return known, failed
 		}
 		both := corev1.IPFamilyPolicyPreferDualStack
@@ -54,7 +55,11 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 			},
 			Spec: corev1.ServiceSpec{IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Port: 1}}},
 		}
-		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
+		asking = true
+		mu.Unlock()
+		err := c.Create(ctx, probe, client.DryRunAll)
+		mu.Lock()
+		if asking = false; err != nil {
 			if known == nil {
 				failed = fmt.Errorf("finding the IP families of this cluster failed: dry run of a Service in "+
 					"namespace %s: %w", SystemNamespace, err)

@@ -71,16 +71,16 @@ func indexKeys(n types.NamespacedName) []string {
 	return []string{Key(n)}
 }
 
-// SourceOf returns the Service of an EndpointSlice, or an empty name for an imported slice, which
-// must not be exported again. A slice with the name of an imported one, but without its labels,
-// belongs to the derived Service in its name.
+// SourceOf returns the Service of an EndpointSlice, or an empty name for one with endpoints of another cluster, which
+// must not be exported again: the agent imported it, or another program such as Cilium's Cluster Mesh synchronised it.
+// A slice with the name of an imported one, but without its labels, belongs to the derived Service in its name.
 func SourceOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
 	if service := endpoints.ServiceOf(o.GetName()); service != "" && ImportOf(o).Name == "" {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: service}
 	}
 	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" ||
-		l[discoveryv1.LabelManagedBy] == Manager {
+		l[mcsv1beta1.LabelSourceCluster] != "" || l[discoveryv1.LabelManagedBy] == Manager {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}

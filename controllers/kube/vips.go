@@ -30,13 +30,10 @@ func ReadVIPSettings(
 	local, hub client.Reader,
 	namespace, cluster string,
 ) (v VIPSettings, err error) {
-	var sets hubv1alpha1.ClusterSetList
-	if hub != nil {
-		if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
-			return v, err
-		}
+	if v.Set, err = clusterSet(ctx, hub, namespace); err != nil {
+		return v, err
 	}
-	if len(sets.Items) != 1 {
+	if v.Set == nil {
 		v.Mode = ipam.ModeShared
 		p, err := Get[*aboutv1beta1.ClusterProperty](ctx, local, types.NamespacedName{Name: clusterset.PropertySet})
 		if p != nil {
@@ -44,7 +41,7 @@ func ReadVIPSettings(
 		}
 		return v, err
 	}
-	v.Set, v.Pools = &sets.Items[0], map[corev1.IPFamily]bool{}
+	v.Pools = map[corev1.IPFamily]bool{}
 	v.Mode = modeOf(string(v.Set.Spec.VIPs.Mode))
 	for _, text := range v.Set.Spec.VIPs.Pools {
 		if p, err := netip.ParsePrefix(text); err == nil {

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -21,7 +20,7 @@ import (
 // publishEndpoints writes the EndpointRecords of the slices.
 func (r *reconciler) publishEndpoints(ctx context.Context, s *state) (again time.Duration, err error) {
 	var errs []error
-	for _, e := range s.exported {
+	for _, e := range s.wanted {
 		next, err := r.publishSlice(ctx, s, e.name, e.spec)
 		again = sooner(again, next)
 		errs = append(errs, err)
@@ -32,7 +31,7 @@ func (r *reconciler) publishEndpoints(ctx context.Context, s *state) (again time
 // deleteEndpoints deletes the EndpointRecords of slices that have gone.
 func (r *reconciler) deleteEndpoints(ctx context.Context, s *state) error {
 	wanted := map[string]bool{}
-	for _, e := range s.exported {
+	for _, e := range s.wanted {
 		wanted[e.name] = true
 	}
 	var errs []error
@@ -53,7 +52,7 @@ type endpointSpec struct {
 }
 
 func (s *state) endpointNames() (names []string) {
-	for _, e := range s.exported {
+	for _, e := range s.wanted {
 		names = append(names, e.name)
 	}
 	return names
@@ -62,20 +61,11 @@ func (s *state) endpointNames() (names []string) {
 // endpointSpecs returns the content of the records of the slices, sorted by the slices' names, so that messages list
 // errors in a stable order. It does not change the slices, which are the cache's.
 func endpointSpecs(cluster, service string, list []discoveryv1.EndpointSlice) (out []endpointSpec) {
-	for _, slice := range byName(list) {
+	for _, slice := range kube.ByName(list) {
 		if spec, ok := clusterset.EndpointsOf(cluster, service, slice); ok {
 			out = append(out, endpointSpec{clusterset.EndpointRecordName(string(slice.UID), cluster), spec})
 		}
 	}
-	return out
-}
-
-// byName returns pointers to the slices, sorted by name. It does not change the list, which is the cache's.
-func byName(list []discoveryv1.EndpointSlice) (out []*discoveryv1.EndpointSlice) {
-	for i := range list {
-		out = append(out, &list[i])
-	}
-	slices.SortFunc(out, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -72,7 +72,7 @@ type reconciler struct {
 type state struct {
 	own       *hubv1alpha1.ServiceExportRecord       // in this cluster; nil if there is none
 	published *hubv1alpha1.ServiceExportRecord       // on the hub; nil if there is none
-	exported  []endpointSpec                         // what this member's EndpointRecords must be
+	wanted    []endpointSpec                         // what this member's EndpointRecords must be
 	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub, by name
 	wrote     bool                                   // whether this pass has written to the hub
 }
@@ -150,13 +150,13 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 	}
 	var list discoveryv1.EndpointSliceList
 	err = r.Local.List(ctx, &list, client.InNamespace(service.Namespace), byService)
-	s.exported = endpointSpecs(r.Cluster, service.Name, list.Items)
+	s.wanted = endpointSpecs(r.Cluster, service.Name, list.Items)
 	return s, err
 }
 
 // publish writes endpoints before the export that states them, and deletes others after it: other members that see the
-// export find its endpoints, and a deletion never comes before the statement that explains it. An error of one does not
-// stop the others.
+// export find its endpoints. If this pass only corrects the own record, a deletion comes before the statement that
+// explains it, and other members keep the endpoints until then. An error of one does not stop the others.
 func (r *reconciler) publish(ctx context.Context, s *state) (again time.Duration, err error) {
 	again, err = r.publishEndpoints(ctx, s)
 	next, failed := r.publishExport(ctx, s)

@@ -9,9 +9,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -90,7 +94,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			endpoints: map[string]*hubv1alpha1.EndpointRecord{},
 		}
 		if !c.own.Withdrawn {
-			s.exported = endpointSpecs("me", "web", []discoveryv1.EndpointSlice{slice})
+			s.wanted = endpointSpecs("me", "web", []discoveryv1.EndpointSlice{slice})
 		}
 		on := hub.WithObjects(c.hub...).Build()
 		r := reconcilerOf(nil, on, lease{}, &now)
@@ -216,6 +220,45 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		); first < 0 ||
 			first > second {
 			t.Errorf("pass %d: %s", i, got[0].Message)
+		}
+	}
+}
+
+// TestE4AHubWithoutItsNamespaceHasNothing: that is reported. A record that the cache still shows is not: the next pass
+// creates it.
+func TestE4AHubWithoutItsNamespaceHasNothing(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name   string
+		answer error
+		reason string
+	}{
+		{"the namespace is gone", apierrors.NewNotFound(corev1.Resource("namespaces"), "prod"), "Failed"},
+		{"a record is gone", apierrors.NewNotFound(
+			schema.GroupResource{Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords"},
+			"web.shop.east",
+		), ""},
+		{"no error", nil, "Published"},
+	} {
+		own := ownRecord(kube.SystemNamespace, exportedAt(1))
+		hub := plane(t, kube.Hub, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch,
+			o client.Object, opts ...client.CreateOption) error {
+			if c.answer != nil {
+				return c.answer
+			}
+			return w.Create(ctx, o, opts...)
+		}})
+		local := plane(t, kube.Local, interceptor.Funcs{}, own)
+		req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
+		if _, err := reconcilerOf(local, hub, lease{}, &now).Reconcile(t.Context(), req); !errors.Is(err, c.answer) {
+			t.Fatal(c.name, err)
+		}
+		reason, conditions := "", get(t, local, own).Status.Conditions
+		if p := meta.FindStatusCondition(conditions, hubv1alpha1.ConditionPublished); p != nil {
+			reason = p.Reason
+		}
+		if reason != c.reason {
+			t.Errorf("%s: reason %q, want %q", c.name, reason, c.reason)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,7 +24,8 @@ const reportEvery = time.Minute
 // report sets the condition Published of the own record; serviceexport derives Ready from it. Conflicts of writes and
 // stale caches are not reported, because the next pass repairs them.
 func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportRecord, failed error) error {
-	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) || apierrors.IsNotFound(failed) {
+	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) ||
+		apierrors.IsNotFound(failed) && !lacksNamespace(failed) {
 		return nil
 	}
 	out, changed := conditions.Set(
@@ -39,6 +41,16 @@ func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportR
 		return nil // the change triggers another pass
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// lacksNamespace returns whether an error says that the clusterset's namespace on the hub does not exist.
+func lacksNamespace(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
 }
 
 func published(own *hubv1alpha1.ServiceExportRecord, failed error) metav1.Condition {

@@ -2,8 +2,6 @@ package publish
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -21,12 +19,10 @@ type memory struct {
 
 // history is what this agent remembers about one record.
 type history struct {
-	revision int64     // the highest that the hub has shown or taken
-	version  string    // kube.Version of what the last write made
-	content  [32]byte  // hash of what the last write asked for
-	written  time.Time // when that was
-	deleted  time.Time // when the record was deleted: it is not created again within recreateAfter
-	failed   time.Time // when the last failure was reported
+	revision int64        // the highest that the hub has shown or taken
+	written  kube.Written // of the last write
+	deleted  time.Time    // when the record was deleted: it is not created again within recreateAfter
+	failed   time.Time    // when the last failure was reported
 }
 
 // of returns the history of a record. The caller holds mu.
@@ -49,6 +45,7 @@ func (m *memory) forget(record string) {
 func (r *reconciler) write(ctx context.Context, s *state, rec client.Object, wanted any) error {
 	s.wrote = true
 	log.FromContext(ctx).Info("publishing", "record", rec.GetName(), "revision", kube.Origin(rec).Revision)
+	written := kube.NewWritten(wanted, r.Now())
 	var err error
 	if rec.GetResourceVersion() == "" {
 		err = r.Hub().Create(ctx, rec)
@@ -62,29 +59,17 @@ func (r *reconciler) write(ctx context.Context, s *state, rec client.Object, wan
 	defer r.mu.Unlock()
 	h := r.of(rec.GetName())
 	h.revision = max(h.revision, kube.Origin(rec).Revision)
-	h.version, h.content, h.written = kube.Version(rec), hash(wanted), r.Now()
+	written.Version = kube.Version(rec)
+	h.written = written
 	return nil
 }
 
-// rewriteAltered is the pause before a record that the hub stores differently is written again.
-const rewriteAltered = 10 * time.Minute
-
-// alteredByHub returns for how long to leave a record as the hub shows it, though it differs from wanted: this very
-// content made this very version, so the hub's CRD prunes a field, or a policy there sets one. Writing it at every
-// pass would never end, because each write is an event for all members. A result of 0 or less means: write the record.
+// alteredByHub returns for how long to leave a record as the hub shows it, though it differs from wanted
+// (kube.Written): each write is an event for all members. A result of 0 or less means: write the record.
 func (m *memory) alteredByHub(published client.Object, wanted any, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := m.of(published.GetName())
-	if h.version != kube.Version(published) || h.content != hash(wanted) {
-		return 0
-	}
-	return h.written.Add(rewriteAltered).Sub(now)
-}
-
-func hash(spec any) [32]byte {
-	text, _ := json.Marshal(spec) // specs of API types always encode
-	return sha256.Sum256(text)
+	return m.of(published.GetName()).written.Leave(kube.Version(published), wanted, now)
 }
 
 // recreateAfter is how long a record stays deleted before it is created again. Other members follow the younger of two

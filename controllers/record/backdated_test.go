@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -35,8 +37,12 @@ func (r *rig) Event(about runtime.Object, _, reason, _ string) {
 func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := hubv1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{
+		hubv1alpha1.AddToScheme, mcsv1beta1.Install, discoveryv1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r := &rig{}
 	answer := func(err error) error {
@@ -55,7 +61,7 @@ func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			return answer(c.Update(ctx, o, opts...))
 		},
-	}).Build()
+	}).WithIndex(&discoveryv1.EndpointSlice{}, kube.ByImport, func(client.Object) []string { return nil }).Build()
 	return r
 }
 
@@ -135,8 +141,8 @@ func TestC1ACopyKeepsItsRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	if published := clusterset.Published(copied); !published.Equal(first.Time) ||
-		!created(copied).Equal(shown.CreationTimestamp.Time) || len(r.events) > 0 {
-		t.Errorf("published %v, created %v, Events %v", published, created(copied), r.events)
+		!clusterset.Created(copied).Equal(shown.CreationTimestamp.Time) || len(r.events) > 0 {
+		t.Errorf("published %v, created %v, Events %v", published, clusterset.Created(copied), r.events)
 	}
 	delete(copied.Annotations, clusterset.AnnotationPublished) // a user does
 	if err := r.local.Update(t.Context(), copied); err != nil {

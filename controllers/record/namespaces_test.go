@@ -5,11 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -90,5 +93,30 @@ func TestS5ChangedRulesReachEveryRecord(t *testing.T) {
 	is.Spec.Namespaces.Deny, is.Spec.Lease.RenewSeconds = nil, 5
 	if !kube.SameRules(was, is) {
 		t.Error("another setting is taken for a change of the rules")
+	}
+}
+
+// TestAWithdrawalReachesAClusterWithoutACopy, which a user deleted at that moment: the hub forgets the withdrawal, and
+// then nothing else tells that what is imported ends. Nobody else needs a copy of it.
+func TestAWithdrawalReachesAClusterWithoutACopy(t *testing.T) {
+	for _, imported := range []bool{true, false} {
+		shown := rec(5, true)
+		shown.Namespace, shown.Spec.ServiceNamespace, shown.Spec.ServiceName = "set", "shop", "web"
+		shown.Name = clusterset.RecordName("web", "shop", "a")
+		r := newRig(t, shown)
+		if imported {
+			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web",
+				Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+			imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}}
+			if err := r.local.Create(t.Context(), imp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.settle(t, shown.Name)
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: shown.Name}
+		copied, err := kube.Get[*hubv1alpha1.ServiceExportRecord](t.Context(), r.local, name)
+		if err != nil || (copied != nil) != imported || imported && !copied.Spec.Withdrawn {
+			t.Errorf("imported %v: %+v, %v", imported, copied, err)
+		}
 	}
 }

@@ -108,7 +108,8 @@ func decide(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (a ac
 		return hold, "Absent", "The hub does not show this record, but its owner has not withdrawn it. It stays."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
-	case copied != nil && shown.Spec.Revision < copied.Spec.Revision && !shown.CreationTimestamp.After(created(copied)):
+	case copied != nil && shown.Spec.Revision < copied.Spec.Revision &&
+		!shown.CreationTimestamp.After(clusterset.Created(copied)):
 		return hold, "OlderRevision", fmt.Sprintf(
 			"The hub shows revision %d, which is older than %d, as after a restore. "+
 				"Revision %[2]d stays in effect until its owner publishes again.",
@@ -145,9 +146,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		departed = created(copied).Before(departures[copied.Spec.ClusterID])
+		departed = clusterset.Created(copied).Before(departures[copied.Spec.ClusterID])
 	}
-	switch a, reason, message := decide(shown, copied, departed); {
+	a, reason, message := decide(shown, copied, departed)
+	if copied == nil && shown != nil && shown.Spec.Withdrawn { // a user may have deleted the copy at that moment
+		if imported, err := r.isImported(ctx, shown); err != nil {
+			return reconcile.Result{}, err
+		} else if imported {
+			a = follow
+		}
+	}
+	switch {
 	case a == follow:
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
 	case a == drop:
@@ -252,14 +261,11 @@ func (c Config) Acknowledge(ctx context.Context, lease *coordinationv1.Lease) er
 	return failed
 }
 
-// created returns the creation time of a copied record, or the far future if that is unknown: a departure ends older
-// records only.
-func created(copied *hubv1alpha1.ServiceExportRecord) time.Time { return clusterset.Created(copied) }
-
 // follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
 	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) &&
-		created(copied).Equal(shown.CreationTimestamp.Time) && !clusterset.Published(copied).After(created(copied)) {
+		clusterset.Created(copied).Equal(shown.CreationTimestamp.Time) &&
+		!clusterset.Published(copied).After(clusterset.Created(copied)) {
 		if claim := backdated(copied); claim != "" {
 			return r.reportBackdated(ctx, copied, claim) // the annotation triggers the next pass
 		}

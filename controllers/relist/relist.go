@@ -56,8 +56,8 @@ type span struct {
 }
 
 // New wraps lw.
-func New(lw cache.ListerWatcher) *ListerWatcher {
-	return &ListerWatcher{inner: cache.ToListerWatcherWithContext(lw)}
+func New(lw cache.ListerWatcherWithContext) *ListerWatcher {
+	return &ListerWatcher{inner: lw}
 }
 
 // NewInformer returns an informer over New(lw). It fits into the cache options of controller-runtime.
@@ -66,7 +66,7 @@ func New(lw cache.ListerWatcher) *ListerWatcher {
 func NewInformer(
 	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
 ) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(listing{New(lw)}, object, resync, indexers)
+	return cache.NewSharedIndexInformer(listing{New(cache.ToListerWatcherWithContext(lw))}, object, resync, indexers)
 }
 
 type listing struct{ *ListerWatcher }
@@ -127,7 +127,7 @@ func untilAnswered(ctx context.Context, try func() error) error {
 	}
 }
 
-// unanswered returns whether the error is none of an API server that has understood the request.
+// unanswered returns whether no API server decided on the request: there is no answer, or it is 429 or 5xx.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -149,6 +149,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 		o.TimeoutSeconds = ptr.To[int64](300)
 	}
 	if !streamed {
+		l.lastWatch = nil // it ended in order: a retry must not measure how long ago it began
 		return l.open(ctx, o)
 	}
 	var w watch.Interface

@@ -167,6 +167,26 @@ func TestAWatchThatCannotBeOpenedIsFollowedByAList(t *testing.T) {
 	})
 }
 
+// TestABusyAPIServerIsAskedForTheSameWatch for as long as it is busy after a watch that ended in time.
+func TestABusyAPIServerIsAskedForTheSameWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90", errs: []error{nil}}
+		for range 8 { // with the Reflector's pauses, more than a minute
+			s.errs = append(s.errs, apierrors.NewTooManyRequests("later", 1))
+		}
+		run(t, s, 25*time.Minute, func() {})
+		if len(s.errs) > 0 || len(s.asked) < 11 {
+			t.Fatalf("asked for %q", s.asked)
+		}
+		for _, what := range s.asked[1:] {
+			if what != "watch 90" {
+				t.Errorf("asked for %q", s.asked)
+				break
+			}
+		}
+	})
+}
+
 // TestAStalledWatchEnds half a minute after it should have ended, and a list follows.
 func TestAStalledWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

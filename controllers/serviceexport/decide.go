@@ -13,7 +13,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -24,30 +23,32 @@ const (
 	reasonExcludedNamespace = "ExcludedNamespace" // by the ClusterSet (S5)
 )
 
-// decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other
-// members would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
-func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
+// decide returns what this cluster exports, nil for nothing; the same as other members parse it; and the condition
+// Valid. An optional part that other members would refuse is left out, so that a typing error in a label does not end
+// an export that carries traffic.
+func decide(s state) (record *hubv1alpha1.ServiceExportRecordSpec, export clusterset.Export, valid metav1.Condition) {
 	switch {
 	case s.export == nil:
-		return nil, metav1.Condition{}
+		return nil, export, metav1.Condition{}
 	case s.excluded:
-		return nil, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
+		return nil, export, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
 			"The ClusterSet excludes namespace %s. Export from another one, or ask the hub's admin to change the "+
 				"ClusterSet's spec.namespaces.", s.export.Namespace))
 	case s.service == nil:
-		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
 			"There is no Service %s/%s; the export begins once it exists.", s.export.Namespace, s.export.Name))
 	case s.service.Spec.Type == corev1.ServiceTypeExternalName:
-		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"A Service of type ExternalName cannot be exported; create it in each cluster instead.")
 	case kube.Owned(s.service) && derived.Named(s.service.Name):
-		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
 	spec, leftOut := clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
 	spec.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
-	if _, err := parse(spec, nil); err != nil {
-		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
+	export, err := parse(spec, s.own)
+	if err != nil {
+		return nil, export, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
 			"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
 	}
 	if spec.External != nil && s.external == hubv1alpha1.ExternalNamesForbid {
@@ -58,10 +59,10 @@ func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 				clusterset.AnnotationExternal),
 		)
 	}
-	if err := errors.Join(leftOut...); err != nil {
-		return &spec, conditions.ValidWithout(err)
+	if err = errors.Join(leftOut...); err != nil {
+		return &spec, export, conditions.ValidWithout(err)
 	}
-	return &spec, conditions.Valid()
+	return &spec, export, conditions.Valid()
 }
 
 // last returns what was exported last. A Service that was not exported goes to no other cluster.
@@ -104,21 +105,6 @@ func parse(
 		rec.Annotations = own.Annotations
 	}
 	return clusterset.ParseExport(rec)
-}
-
-// conflicts returns the condition Conflict of what this cluster and others export.
-func conflicts(
-	spec *hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord, others []clusterset.Export,
-) metav1.Condition {
-	if spec == nil {
-		return conditions.Conflict(nil)
-	}
-	export, err := parse(*spec, own)
-	if err != nil {
-		return conditions.Conflict(nil)
-	}
-	_, found := conflict.Merge(append(others, export))
-	return conditions.Conflict(found)
 }
 
 // ready returns the condition Ready, from the condition Published that publish keeps on the own record. While a

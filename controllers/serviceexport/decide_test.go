@@ -83,7 +83,7 @@ func TestE3E6WhatIsExported(t *testing.T) {
 		{"no export", nil, svc(nil), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec, valid := decide(state{cluster: clusterset.Place{Cluster: "a"}, export: c.export, service: c.svc})
+			spec, _, valid := decide(state{cluster: clusterset.Place{Cluster: "a"}, export: c.export, service: c.svc})
 			if (spec == nil) != (c.kind == "") ||
 				spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) ||
 				valid.Reason != c.reason {
@@ -158,7 +158,7 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
 	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
-	spec, valid := decide(
+	spec, _, valid := decide(
 		state{cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(func(s *corev1.Service) {
 			s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
 		})},
@@ -183,7 +183,7 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	for n := range 300 {
 		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
 	}
-	if spec, valid = decide(
+	if spec, _, valid = decide(
 		state{cluster: clusterset.Place{Cluster: "a"}, export: many, service: svc(nil)},
 	); spec == nil ||
 		len(spec.ExportedLabels) > 0 ||
@@ -216,7 +216,7 @@ func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
 		{"was exported to all, and is wrong", "cluster=B_", own("", false), ""},
 		{"was withdrawn, and is wrong", "any", own("", true), "cluster=a"},
 	} {
-		spec, valid := decide(state{
+		spec, _, valid := decide(state{
 			cluster: clusterset.Place{Cluster: "a"}, export: export(c.to), service: svc(nil), own: c.own,
 		})
 		wrong := strings.Contains(valid.Message, clusterset.AnnotationExportTo)
@@ -246,9 +246,9 @@ func TestConditionsArePatched(t *testing.T) {
 	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{cluster: "a", local: local, now: time.Now, events: noEvents{}}
-	_, valid := decide(state{export: export})
-	if err := r.report(t.Context(), state{export: export}, nil, valid); err != nil {
+	r := &reconciler{Config: Config{Cluster: "a", Local: local, Now: time.Now, Events: noEvents{}}}
+	_, _, valid := decide(state{export: export})
+	if err := r.report(t.Context(), state{export: export}, nil, clusterset.Export{}, valid); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(sent, `"resourceVersion"`) || !strings.Contains(sent, `"conditions"`) ||
@@ -277,8 +277,8 @@ func TestS3ARecreatedRecordIsNewer(t *testing.T) {
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &ahead},
 	}
 	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept).Build()
-	r := &reconciler{cluster: "a", local: local, now: func() time.Time { return now }}
-	if err := r.record(
+	r := &reconciler{Config: Config{Cluster: "a", Local: local, Now: func() time.Time { return now }}}
+	if _, err := r.record(
 		t.Context(),
 		types.NamespacedName{Namespace: "shop", Name: "web"},
 		nil,
@@ -350,15 +350,16 @@ func TestE3AnInvalidPreferenceChangesNothing(t *testing.T) {
 			s.own.Spec.ExportedAt = &export.CreationTimestamp
 			s.own.Spec.Preference, s.own.Spec.MinReady = hubv1alpha1.LocalOnly, "50%"
 		}
-		spec, valid := decide(s)
+		spec, _, valid := decide(s)
 		if spec == nil || string(spec.Preference)+" "+spec.MinReady != c.want {
 			t.Errorf("%+v: %+v, %s", c, spec, valid.Message)
 		}
 	}
 }
 
-// TestS5ExcludedNamespaces export nothing, and Valid says why. An export ends only by rules that the hub shows.
-func TestS5ExcludedNamespaces(t *testing.T) {
+// plane builds an API server with the indexes of a member.
+func plane(t *testing.T) *fake.ClientBuilder {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme,
@@ -368,53 +369,65 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	denied := hubv1alpha1.NamespaceRules{Deny: []string{"shop"}}
+	build := fake.NewClientBuilder().WithScheme(scheme).
+		WithStatusSubresource(&mcsv1beta1.ServiceExport{}, &hubv1alpha1.ServiceExportRecord{})
+	for _, x := range kube.Indexes() {
+		if x.Side == kube.Local {
+			build = build.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	return build
+}
+
+// TestS5ExcludedNamespaces export nothing, and Valid says why. An export ends only by rules that the hub shows.
+func TestS5ExcludedNamespaces(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		rules      hubv1alpha1.NamespaceRules
-		known      bool
-		exported   bool // before
-		wantExport bool
+		name, namespace string
+		deny            []string // by the ClusterSet; nil: the hub has none
+		exported        bool     // before
+		wantExport      bool
 	}{
-		{"allowed", hubv1alpha1.NamespaceRules{Deny: []string{"bank"}}, true, false, true},
-		{"excluded", denied, true, false, false},
-		{"excluded since", denied, true, true, false},
-		{"assumed, and new", denied, false, false, false},
-		{"assumed, and exported", denied, false, true, true},
+		{"allowed", "shop", []string{"bank"}, false, true},
+		{"excluded", "shop", []string{"shop"}, false, false},
+		{"excluded since", "shop", []string{"shop"}, true, false},
+		{"assumed, and new", "kube-shop", nil, false, false},
+		{"assumed, and exported", "kube-shop", nil, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+				Namespace: c.namespace, Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
 			}}
-			build := fake.NewClientBuilder().WithScheme(scheme).WithObjects(export, svc(nil)).
-				WithStatusSubresource(export)
-			for _, x := range kube.Indexes() {
-				if x.Side == kube.Local {
-					build = build.WithIndex(x.Object, x.Field, x.Values)
-				}
-			}
-			r := &reconciler{cluster: "a", local: build.Build(), now: time.Now, events: noEvents{}}
-			allowed := hubv1alpha1.NamespaceRules{}
-			pass := func(rules hubv1alpha1.NamespaceRules, known bool) {
+			service := svc(func(s *corev1.Service) { s.Namespace = c.namespace })
+			local := plane(t).WithObjects(export, service).Build()
+			pass := func(deny []string) {
 				t.Helper()
-				r.rules = func(context.Context) (kube.Rules, bool, error) {
-					return kube.Rules{Namespaces: rules}, known, nil
+				hub := plane(t)
+				if deny != nil {
+					set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+					set.Spec.Namespaces.Deny = deny
+					hub = hub.WithObjects(set)
 				}
-				name := types.NamespacedName{Namespace: "shop", Name: "web"}
-				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+				reads := hub.Build()
+				r := New(Config{
+					Cluster: "a", HubNamespace: "set", Local: local, Hub: func() client.Client { return reads },
+					Now: time.Now, Events: noEvents{},
+				}).Reconciler
+				req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)}
+				if _, err := r.Reconcile(t.Context(), req); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if c.exported {
-				pass(allowed, true)
+				pass([]string{"bank"})
 			}
-			pass(c.rules, c.known)
-			rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](
-				t.Context(), r.local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"})
+			pass(c.deny)
+			rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](t.Context(), local, types.NamespacedName{
+				Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", c.namespace, "a"),
+			})
 			if err != nil || (rec != nil && !rec.Spec.Withdrawn) != c.wantExport {
 				t.Errorf("%v: %+v, want an export: %v", err, rec, c.wantExport)
 			}
-			if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
+			if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
 				t.Fatal(err)
 			}
 			valid := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
@@ -424,6 +437,81 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestARecordThatThisClusterAltersIsLeftAlone: its CRD prunes a field. Each write goes to the hub and is an event for
+// all members, so the same content is written again only every ten minutes, and a user's edit is reverted at once.
+func TestARecordThatThisClusterAltersIsLeftAlone(t *testing.T) {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+	}}
+	service := svc(func(s *corev1.Service) { s.Spec.TrafficDistribution = ptr.To("PreferClose") })
+	writes := 0
+	local := plane(t).WithObjects(export, service).WithInterceptorFuncs(interceptor.Funcs{Update: func(
+		ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption,
+	) error {
+		writes++
+		stored := o.DeepCopyObject().(*hubv1alpha1.ServiceExportRecord)
+		stored.Spec.TrafficDistribution = nil
+		stored.Generation++
+		err := c.Update(ctx, stored, opts...)
+		o.SetResourceVersion(stored.ResourceVersion) // what the answer lacks stays in the object
+		o.SetGeneration(stored.Generation)
+		return err
+	}}).Build()
+	now := time.Unix(1_800_000_000, 0)
+	r := New(Config{
+		Cluster: "a", Local: local, Hub: func() client.Client { return nil },
+		Now: func() time.Time { return now }, Events: noEvents{},
+	}).Reconciler
+	own := func() *hubv1alpha1.ServiceExportRecord {
+		t.Helper()
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"}
+		if err := local.Get(t.Context(), name, rec); err != nil {
+			t.Fatal(err)
+		}
+		return rec
+	}
+	pass := func(want int) {
+		t.Helper()
+		writes = 0
+		for range 6 {
+			now = now.Add(time.Second)
+			req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)}
+			if _, err := r.Reconcile(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			published := own() // as publish does after each change
+			published.Status.Conditions = []metav1.Condition{{
+				Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: "Published",
+				Message: fmt.Sprint(now), LastTransitionTime: metav1.NewTime(now),
+			}}
+			if err := local.Status().Update(t.Context(), published); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if writes != want {
+			t.Errorf("six passes wrote the record %d times, want %d", writes, want)
+		}
+	}
+	pass(0) // they create it
+	edit := own()
+	edit.Spec.TrafficDistribution = nil
+	if err := local.Update(t.Context(), edit); err != nil {
+		t.Fatal(err)
+	}
+	pass(1)
+	edit = own()
+	edit.Spec.SessionAffinity = corev1.ServiceAffinityClientIP // a user's
+	if err := local.Update(t.Context(), edit); err != nil {
+		t.Fatal(err)
+	}
+	if pass(1); own().Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		t.Error("a user's edit stays")
+	}
+	now = now.Add(10 * time.Minute)
+	pass(1)
 }
 
 // TestF5ALoadBalancerIsLeftOut if the ClusterSet forbids it, or it has no address yet. The export goes on, and Valid
@@ -444,7 +532,7 @@ func TestF5ALoadBalancerIsLeftOut(t *testing.T) {
 		{"forbidden", "192.0.2.1", hubv1alpha1.ExternalNamesForbid, "spec.externalNames"},
 		{"no address yet", "", hubv1alpha1.ExternalNamesAllow, "no address yet"},
 	} {
-		spec, valid := decide(state{
+		spec, _, valid := decide(state{
 			cluster: clusterset.Place{Cluster: "a"}, export: export, external: c.rule,
 			service: svc(func(s *corev1.Service) {
 				s.Spec.Type = corev1.ServiceTypeLoadBalancer

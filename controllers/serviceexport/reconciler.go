@@ -1,10 +1,12 @@
 // Package serviceexport turns this cluster's ServiceExports into this member's own ServiceExportRecords, in its own
-// cluster, and reports the outcome in the conditions of the ServiceExports. It never reaches the hub: publish
-// copies the records there.
+// cluster, and reports the outcome in the conditions of the ServiceExports. It writes nothing to the hub: publish
+// copies the records there. Of the hub it reads the ClusterSet's rules.
 package serviceexport
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -23,14 +25,21 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Rules returns the rules of the ClusterSet (kube.RulesOf).
-type Rules func(context.Context) (rules kube.Rules, known bool, err error)
+// Config is what the controller needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
 
-// New returns the controller of the cluster with this ID. Its requests are namespace/name of a Service.
-func New(
-	cluster string, local client.Client, rules Rules, events kube.Events, now func() time.Time,
-) kube.Controller {
-	r := &reconciler{cluster: cluster, local: local, rules: rules, events: events, now: now}
+	Local client.Client
+	Hub   func() client.Client // the hub's caches; nil before they have synced
+
+	Now    func() time.Time
+	Events kube.Events
+}
+
+// New returns the controller. Its requests are namespace/name of a Service.
+func New(c Config) kube.Controller {
+	r := &reconciler{Config: c}
 	unchanged := func(_, _ client.Object) bool { return true } // the Lease says the same for as long as it exists
 	return kube.Controller{
 		Name: "serviceexport",
@@ -53,11 +62,8 @@ func New(
 }
 
 type reconciler struct {
-	cluster string
-	local   client.Client
-	rules   Rules
-	events  kube.Events
-	now     func() time.Time
+	Config
+	written sync.Map // the last kube.Written of each own record, by its name; a restart may lose it
 }
 
 // state is what one pass works on.
@@ -84,39 +90,47 @@ func (r *reconciler) afterRefusal(ctx context.Context, o client.Object) []reconc
 
 // allExports requests a pass over every ServiceExport.
 func (r *reconciler) allExports(ctx context.Context, _ client.Object) []reconcile.Request {
-	return kube.Requests(ctx, r.local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
+	return kube.Requests(ctx, r.Local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
 }
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
-	if err != nil || s.export == nil && s.own == nil {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	spec, valid := decide(s)
-	if err := r.record(ctx, req.NamespacedName, s.own, spec); err != nil || s.export == nil {
+	if s.export == nil && s.own == nil {
+		r.written.Delete(clusterset.RecordName(req.Name, req.Namespace, r.Cluster))
+		return reconcile.Result{}, nil
+	}
+	spec, export, valid := decide(s)
+	again, err := r.record(ctx, req.NamespacedName, s.own, spec)
+	if err == nil && s.export != nil {
+		err = r.report(ctx, s, spec, export, valid)
+	}
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.report(ctx, s, spec, valid)
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
-	if s.cluster, err = kube.Place(ctx, r.local, r.cluster); err != nil {
+	if s.cluster, err = kube.Place(ctx, r.Local, r.Cluster); err != nil {
 		return s, err
 	}
-	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, r.local, name); err != nil {
+	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, name); err != nil {
 		return s, err
 	}
 	if s.export != nil && s.export.DeletionTimestamp != nil {
 		s.export = nil
 	}
-	if s.service, err = kube.Get[*corev1.Service](ctx, r.local, name); err != nil {
+	if s.service, err = kube.Get[*corev1.Service](ctx, r.Local, name); err != nil {
 		return s, err
 	}
 	if s.service != nil && s.service.DeletionTimestamp != nil {
 		s.service = nil
 	}
-	refusal, err := kube.Get[*coordinationv1.Lease](ctx, r.local, inSystem(clusterset.LeaseRefused))
+	refusal, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, inSystem(clusterset.LeaseRefused))
 	if err != nil {
 		return s, err
 	}
@@ -125,14 +139,14 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	var records hubv1alpha1.ServiceExportRecordList
 	byService := client.MatchingFields{kube.ByService: kube.Key(name)}
-	if err := r.local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), byService); err != nil {
+	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), byService); err != nil {
 		return s, err
 	}
 	for i := range records.Items {
 		rec := &records.Items[i]
 		imported := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
 		s.foreign = s.foreign || imported != nil && imported.Reason == hubv1alpha1.ReasonNotOwned
-		if rec.Spec.ClusterID == r.cluster {
+		if rec.Spec.ClusterID == r.Cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {
 			e, err := clusterset.ParseExport(rec)
@@ -141,7 +155,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 			}
 		}
 	}
-	rules, known, err := r.rules(ctx)
+	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
 	exporting := s.own != nil && !s.own.Spec.Withdrawn
 	s.external = rules.ExternalNames
 	s.excluded = !clusterset.MayUse(rules.Namespaces, name.Namespace) && (known || !exporting)
@@ -152,36 +166,54 @@ func inSystem(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
 }
 
-// record makes this member's own record equal to spec. If spec is nil, it withdraws the record, since other members
-// do not take a missing record for the end of an export.
+// record makes this member's own record equal to spec, and returns when to try again. If spec is nil, it withdraws the
+// record, since other members do not take a missing record for the end of an export.
 func (r *reconciler) record(
 	ctx context.Context, name types.NamespacedName, own *hubv1alpha1.ServiceExportRecord,
 	spec *hubv1alpha1.ServiceExportRecordSpec,
-) error {
+) (again time.Duration, err error) {
 	if own == nil {
 		if spec == nil {
-			return nil
+			return 0, nil
 		}
-		return r.create(ctx, name, *spec)
+		return 0, r.create(ctx, name, *spec)
 	}
 	rec := own.DeepCopy()
 	if spec != nil {
 		rec.Spec = *spec
 		rec.Spec.EndpointRecords = own.Spec.EndpointRecords // publish sets it
 	} else if !own.Spec.Withdrawn {
-		rec.Spec = clusterset.Withdrawn(own.Spec.Origin, r.now())
+		rec.Spec = clusterset.Withdrawn(own.Spec.Origin, r.Now())
 		rec.Spec.ExportedAt = own.Spec.ExportedAt
 	}
 	rec.Spec.Revision = own.Spec.Revision
 	if equality.Semantic.DeepEqual(rec.Spec, own.Spec) {
-		return nil
+		return 0, nil
 	}
-	rec.Spec.Revision = clusterset.NextRevision(own.Spec.Revision, r.now())
+	content := rec.Spec
+	content.Revision, content.EndpointRecords = 0, ""
+	if last, ok := r.written.Load(own.Name); ok {
+		if wait := last.(kube.Written).Leave(version(own), content, r.Now()); wait > 0 {
+			return wait, nil // each change goes to the hub, and is an event for all members
+		}
+	}
+	rec.Spec.Revision = clusterset.NextRevision(own.Spec.Revision, r.Now())
 	if rec.Spec.Withdrawn || !rec.Spec.ExportedAt.Equal(own.Spec.ExportedAt) {
 		delete(rec.Annotations, clusterset.AnnotationPublished) // another export; publish learns its time
 	}
 	log.FromContext(ctx).Info("changed the export", "record", rec.Name, "withdrawn", rec.Spec.Withdrawn)
-	return r.local.Update(ctx, rec)
+	written := kube.NewWritten(content, r.Now())
+	if err := r.Local.Update(ctx, rec); err != nil {
+		return 0, err
+	}
+	written.Version = version(rec)
+	r.written.Store(rec.Name, written)
+	return 0, nil
+}
+
+// version identifies a spec of a record. publish changes the status after each change of the spec.
+func version(rec *hubv1alpha1.ServiceExportRecord) string {
+	return fmt.Sprint(rec.Generation, " of ", rec.UID)
 }
 
 // create creates this member's record. Its revision follows this member's last renewal on the hub: this cluster may
@@ -190,8 +222,8 @@ func (r *reconciler) create(
 	ctx context.Context, name types.NamespacedName, spec hubv1alpha1.ServiceExportRecordSpec,
 ) error {
 	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
-	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name.Name, name.Namespace, r.cluster)
-	renewed, err := kube.Get[*coordinationv1.Lease](ctx, r.local, inSystem(clusterset.LeaseRenewed))
+	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name.Name, name.Namespace, r.Cluster)
+	renewed, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, inSystem(clusterset.LeaseRenewed))
 	if err != nil {
 		return err
 	}
@@ -199,7 +231,7 @@ func (r *reconciler) create(
 	if renewed != nil && renewed.Spec.RenewTime != nil {
 		last = renewed.Spec.RenewTime.UnixMilli()
 	}
-	rec.Spec.Revision = clusterset.NextRevision(last, r.now())
+	rec.Spec.Revision = clusterset.NextRevision(last, r.Now())
 	log.FromContext(ctx).Info("exporting", "record", rec.Name, "type", rec.Spec.Type)
-	return r.local.Create(ctx, rec)
+	return r.Local.Create(ctx, rec)
 }

@@ -8,26 +8,33 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // report writes the conditions, and an Event for each one that changes for the worse. It writes nothing while another
 // program owns the import of the name: that program then reports in the same conditions.
 func (r *reconciler) report(
-	ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, valid metav1.Condition,
+	ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, export clusterset.Export,
+	valid metav1.Condition,
 ) error {
 	if s.foreign {
 		return nil
 	}
-	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conflicts(spec, s.own, s.others)}
-	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.now()))
+	var found []conflict.Conflict
+	if spec != nil {
+		_, found = conflict.Merge(append(s.others, export))
+	}
+	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conditions.Conflict(found)}
+	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.Now()))
 	if !changed {
 		return nil
 	}
 	updated := s.export.DeepCopy()
 	updated.Status.Conditions = out
-	if err := r.local.Status().Patch(ctx, updated, kube.Changes(s.export)); err != nil {
+	if err := r.Local.Status().Patch(ctx, updated, kube.Changes(s.export)); err != nil {
 		return err
 	}
 	for _, c := range wanted {
@@ -36,9 +43,9 @@ func (r *reconciler) report(
 			continue
 		}
 		if bad(c) {
-			r.events.Event(updated, kube.Warning, kube.EventReason(c), c.Message)
+			r.Events.Event(updated, kube.Warning, kube.EventReason(c), c.Message)
 		} else if was != nil && c.Type == string(mcsv1beta1.ServiceExportConditionConflict) {
-			r.events.Event(updated, kube.Normal, "ConflictResolved", c.Message)
+			r.Events.Event(updated, kube.Normal, "ConflictResolved", c.Message)
 		}
 	}
 	return nil

@@ -57,7 +57,6 @@ func New(c Config) kube.Controller {
 				},
 			},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
-			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
 			{
 				Side:     kube.Hub,
 				Object:   &hubv1alpha1.EndpointRecord{},
@@ -117,8 +116,12 @@ func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) 
 	return kube.Request(annotated)
 }
 
-// requestsForSlice returns the Service of a slice that is not imported, and the import if that is a derived Service.
+// requestsForSlice returns the import of an imported slice, or else its Service, and the import if that is a derived
+// Service.
 func (r *reconciler) requestsForSlice(ctx context.Context, slice client.Object) []reconcile.Request {
+	if imp := kube.ImportOf(slice); imp.Name != "" {
+		return kube.Request(imp)
+	}
 	name := kube.SourceOf(slice)
 	out := kube.Request(name)
 	if !strings.HasPrefix(name.Name, "derived-") {

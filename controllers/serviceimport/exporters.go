@@ -43,11 +43,11 @@ type exporters struct {
 	findings   []finding
 }
 
-// exporters decides.
-func (s *snapshot) exporters() exporters {
+// decideExporters returns which clusters export the name.
+func (s *snapshot) decideExporters() exporters {
 	own, e := s.own.Cluster, exporters{frozen: map[string]bool{}}
 	for i := range s.copies {
-		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], s.own)
+		e.addCopy(&s.copies[i], s.onHub[s.copies[i].Spec.ClusterID], s.own)
 	}
 	withoutCopy := s.importedWithoutCopy()
 	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
@@ -145,7 +145,7 @@ func (s *snapshot) missingCopy(cluster, own string, created time.Time) copyState
 		}
 		return pending
 	}
-	onHub := s.exported[cluster]
+	onHub := s.onHub[cluster]
 	switch {
 	case s.excluded || onHub != nil && onHub.Spec.Withdrawn: // record makes no copy for an excluded namespace
 		return ended
@@ -218,6 +218,6 @@ func (s *snapshot) statedBy(cluster string) *hubv1alpha1.ServiceExportRecord {
 // isReverted returns whether a restored hub shows an older record of a cluster than the copy. The EndpointRecords there
 // may be of slices that have gone since.
 func (s *snapshot) isReverted(cluster string) bool {
-	onHub, copied := s.exported[cluster], s.copyOf(cluster)
+	onHub, copied := s.onHub[cluster], s.copyOf(cluster)
 	return onHub != nil && copied != nil && onHub.Spec.Revision < copied.Spec.Revision
 }

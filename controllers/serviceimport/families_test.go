@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,6 +86,11 @@ func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
 	if again = pass(supported); again == 0 || writes > 0 {
 		t.Fatalf("again after %s, %d writes", again, writes)
 	}
+	settled := m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}]
+	again = pass(supported)
+	if again == 0 || settled == nil || settled != m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}] {
+		t.Fatalf("again after %s; a pass remembered %v, and the next was a whole one", again, settled)
+	}
 	now, supported = now.Add(again), both
 	if again = pass(both); again > 0 || writes == 0 {
 		t.Errorf("again after %s, %d writes", again, writes)
@@ -139,6 +145,38 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 		}
 		if reported := slices.Contains(m.told, "FamiliesUnknown"); reported != c.imports {
 			t.Errorf("%v: Events %v", c.failure, m.told)
+		}
+	}
+}
+
+// TestC7AnImportWhoseFamiliesAreKnownWaitsForNoDryRun: a webhook that fails after the agent's restart stops no
+// endpoints, and the import keeps the families that it has.
+func TestC7AnImportWhoseFamiliesAreKnownWaitsForNoDryRun(t *testing.T) {
+	for _, failure := range []error{
+		apierrors.NewInternalError(errors.New("failed calling webhook")),
+		apierrors.NewForbidden(corev1.Resource("services"), "families-x", errors.New("exceeded quota")),
+	} {
+		m := newMember(t)
+		m.export("b", "10.1.0.1")
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				return failure
+			},
+		}), m.Now)
+		m.export("c", "10.2.0.1")
+		for _, cluster := range []string{"b", "c"} {
+			m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+				rec.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+			})
+		}
+		err := m.pass()
+		imp := m.read(&mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+		families := imp.(*mcsv1beta1.ServiceImport).Spec.IPFamilies
+		if err != nil || m.imported()["c"] == nil || !slices.Equal(families, []corev1.IPFamily{corev1.IPv4Protocol}) {
+			t.Errorf("%v: %v; slices %v, families %v", failure, err, m.imported(), families)
 		}
 	}
 }

@@ -42,7 +42,7 @@ type snapshot struct {
 	// On the hub:
 	hub      bool                                        // the hub's caches have synced once
 	excluded bool                                        // the ClusterSet excludes the namespace (S5)
-	exported map[string]*hubv1alpha1.ServiceExportRecord // of other clusters, by ID
+	onHub    map[string]*hubv1alpha1.ServiceExportRecord // of other clusters, by ID
 	records  []*hubv1alpha1.EndpointRecord               // of other clusters
 	departed map[string]time.Time                        // when members departed, if a copy is missing
 }
@@ -184,8 +184,8 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// gatherExported reads what the hub shows of the exports, and which members have departed.
-func (r *reconciler) gatherExported(ctx context.Context, s *snapshot) error {
+// gatherOnHub reads what the hub shows of the exports, and which members have departed.
+func (r *reconciler) gatherOnHub(ctx context.Context, s *snapshot) error {
 	if !s.hub {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (r *reconciler) gatherExported(ctx context.Context, s *snapshot) error {
 		clusters[s.copies[i].Spec.ClusterID] = time.Time{}
 	}
 	delete(clusters, r.Cluster)
-	s.exported = map[string]*hubv1alpha1.ServiceExportRecord{}
+	s.onHub = map[string]*hubv1alpha1.ServiceExportRecord{}
 	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
 		name := types.NamespacedName{
 			Namespace: r.HubNamespace,
@@ -210,7 +210,7 @@ func (r *reconciler) gatherExported(ctx context.Context, s *snapshot) error {
 		if err != nil {
 			return err
 		}
-		s.exported[cluster] = record
+		s.onHub[cluster] = record
 	}
 	return nil
 }

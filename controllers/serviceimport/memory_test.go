@@ -26,11 +26,11 @@ func TestS2WhatIsBehindIsNotImported(t *testing.T) {
 	merged := &conflict.Merged{Names: map[string]map[string]string{"c": {}}}
 	for _, reverted := range []bool{false, true} {
 		s := &snapshot{
-			name:     types.NamespacedName{Namespace: "shop", Name: "web"},
-			hub:      true,
-			records:  []*hubv1alpha1.EndpointRecord{rec},
-			copies:   []hubv1alpha1.ServiceExportRecord{*record("c", kube.SystemNamespace)},
-			exported: map[string]*hubv1alpha1.ServiceExportRecord{"c": record("c", "set")},
+			name:    types.NamespacedName{Namespace: "shop", Name: "web"},
+			hub:     true,
+			records: []*hubv1alpha1.EndpointRecord{rec},
+			copies:  []hubv1alpha1.ServiceExportRecord{*record("c", kube.SystemNamespace)},
+			onHub:   map[string]*hubv1alpha1.ServiceExportRecord{"c": record("c", "set")},
 		}
 		if reverted {
 			s.copies[0].Spec.Revision++

@@ -68,15 +68,24 @@ type reporter struct{ Config }
 // cluster's copies of the records and, once, when the object is first found, by Event and in the same condition of the
 // local ServiceExport. The other program may write that as well, so the agent does not restore it there.
 func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) error {
-	copies := slices.DeleteFunc(
-		slices.Clone(s.copies), func(rec hubv1alpha1.ServiceExportRecord) bool { return rec.Spec.Withdrawn },
-	)
+	var copies []*hubv1alpha1.ServiceExportRecord
+	for i := range s.copies {
+		if rec := &s.copies[i]; !rec.Spec.Withdrawn {
+			copies = append(copies, rec)
+		} else if err := r.clear(ctx, rec); err != nil { // its Service may be exported again
+			return err
+		}
+	}
 	if len(copies) == 0 {
 		return nil // all copies are lost, and so is the place for the condition
 	}
+	marked := copies // one that has the condition shows that an Event was raised
+	if own := s.copyOf(r.Cluster); s.export != nil && own != nil && !own.Spec.Withdrawn {
+		marked = []*hubv1alpha1.ServiceExportRecord{own} // the others may have it from before there was an export
+	}
 	imported := []metav1.Condition{notOwned(o)}
 	c, now := &imported[0], metav1.NewTime(r.Now())
-	reported := slices.ContainsFunc(copies, func(rec hubv1alpha1.ServiceExportRecord) bool {
+	reported := slices.ContainsFunc(marked, func(rec *hubv1alpha1.ServiceExportRecord) bool {
 		is := meta.FindStatusCondition(rec.Status.Conditions, c.Type)
 		return is != nil && is.Message == c.Message
 	})
@@ -87,14 +96,14 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 			return err
 		}
 	}
-	for i := range copies {
-		rec := copies[i].DeepCopy()
+	for _, was := range copies {
+		rec := was.DeepCopy()
 		all, changed := conditions.Set(rec.Status.Conditions, imported, rec.Generation, now)
 		if !changed {
 			continue
 		}
 		rec.Status.Conditions = all
-		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(&copies[i])); err != nil {
+		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(was)); err != nil {
 			return err
 		}
 		if !reported {
@@ -118,15 +127,20 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	for i := range s.copies {
-		rec := s.copies[i].DeepCopy()
-		if !meta.RemoveStatusCondition(&rec.Status.Conditions, hubv1alpha1.ConditionImported) {
-			continue
-		}
-		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(&s.copies[i])); err != nil {
+		if err := r.clear(ctx, &s.copies[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// clear removes the condition Imported of a copy.
+func (r reporter) clear(ctx context.Context, was *hubv1alpha1.ServiceExportRecord) error {
+	rec := was.DeepCopy()
+	if !meta.RemoveStatusCondition(&rec.Status.Conditions, hubv1alpha1.ConditionImported) {
+		return nil
+	}
+	return r.Local.Status().Patch(ctx, rec, kube.Changes(was))
 }
 
 // patchExport edits the status of the local ServiceExport, if there is one.

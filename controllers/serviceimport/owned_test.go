@@ -190,6 +190,51 @@ func TestI10TheExportSaysSoOnce(t *testing.T) {
 	}
 }
 
+// TestI10AnExportThatComesLaterSaysSoAsWell: that the name is not imported was reported before this cluster exported
+// it, or before it did so again.
+func TestI10AnExportThatComesLaterSaysSoAsWell(t *testing.T) {
+	m := beside(t, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	own := func(withdrawn bool) {
+		m.edit("a", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = withdrawn })
+	}
+	create := func() {
+		if err := m.local.Create(t.Context(), export.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []struct {
+		name   string
+		change func()
+		export bool
+		events int
+	}{
+		{"c exports", func() {}, false, 1},
+		{"this cluster exports", func() { create(); m.export("a", "10.1.0.1") }, true, 2},
+		{"nothing", func() {}, true, 2},
+		{"the export ends", func() {
+			own(true)
+			if err := m.local.Delete(t.Context(), export.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}, false, 2},
+		{"it begins again", func() { create(); own(false) }, true, 3},
+	} {
+		step.change()
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		reported := false
+		if is := m.read(export); is != nil {
+			conditions := is.(*mcsv1beta1.ServiceExport).Status.Conditions
+			reported = meta.FindStatusCondition(conditions, hubv1alpha1.ConditionImported) != nil
+		}
+		if reported != step.export || len(m.told) != step.events {
+			t.Errorf("step %d, %s: condition %v, told %v", i, step.name, reported, m.told)
+		}
+	}
+}
+
 // TestI10OfSeveralOneIsNamed, in whichever order the cache has them: another one would be written and told again.
 func TestI10OfSeveralOneIsNamed(t *testing.T) {
 	one, other := foreignSlice(nil), foreignSlice(nil)

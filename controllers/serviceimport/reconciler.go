@@ -56,10 +56,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(s.name)
 		return reconcile.Result{}, reporter{r.Config}.accept(ctx, &s)
 	}
-	if done, err := r.followEndpoints(ctx, &s); done || err != nil {
-		return reconcile.Result{}, err
+	if again, done, err := r.followEndpoints(ctx, &s); done || err != nil {
+		return reconcile.Result{RequeueAfter: again}, err
 	}
-	if err := r.gatherExported(ctx, &s); err != nil {
+	if err := r.gatherOnHub(ctx, &s); err != nil {
 		return reconcile.Result{}, err
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
@@ -80,7 +80,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		}
 		return r.retire(ctx, s)
 	}
-	e := s.exporters()
+	e := s.decideExporters()
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if e.pending {
@@ -110,9 +110,8 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 
 // apply writes slices, derived Service and import, and returns when to check the name again.
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
-	merged, _ := conflict.Merge(
-		slices.Concat(e.standIns, e.exports),
-	) // the exporters report conflicts on their ServiceExports
+	// Conflicts are dropped here: each exporter reports them on its own ServiceExport.
+	merged, _ := conflict.Merge(slices.Concat(e.standIns, e.exports))
 	for _, standIn := range e.standIns {
 		delete(merged.Names, standIn.Cluster) // its slices stay as they are
 	}
@@ -167,15 +166,16 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		remove = r.removeDispensable
 	}
 	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))
+	if !complete { // no event says when the API server gets another family
+		again = kube.FamiliesKept
+	}
 	switch {
 	case err != nil:
 		return 0, err
 	case found.held || e.unreadable:
 		again = recheck
-	case !complete: // no event says when the API server gets another family
-		again = kube.FamiliesKept
 	case len(e.frozen) == 0:
-		r.settle(s, want, r.Now())
+		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
 	if back > 0 && (again == 0 || back < again) {
 		again = back
@@ -183,12 +183,16 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	return again, nil
 }
 
-// families returns the merged families that this cluster supports. If its API server denies the dry run that shows
-// them, the merged ones are used. complete is false if a family may be added later.
+// families returns the merged families that this cluster supports. If its API server does not show them, they are those
+// that the import already has. If it has none of them, and the API server denies the dry run, the merged ones are used.
+// complete is false if a family may be added later.
 func (r *reconciler) families(
 	ctx context.Context, imp *mcsv1beta1.ServiceImport, merged []corev1.IPFamily,
 ) (families []corev1.IPFamily, complete bool, err error) {
 	supported, err := r.Families(ctx)
+	if held := derived.Families(merged, imp.Spec.IPFamilies); err != nil && len(held) > 0 {
+		return held, false, nil
+	}
 	if kube.FamiliesDenied(err) {
 		r.report(
 			[]finding{{imp, "FamiliesUnknown", fmt.Sprintf("%v. The import uses the IP families of its exporters. "+

@@ -35,7 +35,7 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		// It may have been given: then no annotation says whose it is, and the import is gone.
+		// A Service that a user gave to the agent may lack this label and annotation, and its import no longer exists.
 		metav1.SetMetaDataLabel(&svc.ObjectMeta, derived.LabelManagedBy, kube.Manager)
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationImport, kube.Key(s.name))
 		delete(svc.Annotations, kube.AnnotationAdopt)

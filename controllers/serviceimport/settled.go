@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,9 +23,11 @@ import (
 // but endpoints changes, the next passes look only at the endpoints that have changed. So a change of an endpoint costs
 // little, however many clusters export the name.
 type settled struct {
-	basis  map[string]version // of all objects but endpoints
-	want   *endpoints.Import
-	slices map[string][2]version // by record: of what was published and of what was imported
+	want     *endpoints.Import
+	families []corev1.IPFamily     // of want, those that this cluster supports
+	again    time.Duration         // when to look at the name again; 0: never
+	basis    map[string]version    // of all objects but endpoints
+	slices   map[string][2]version // by record: of what was published and of what was imported
 }
 
 // publishedSlice is one slice of one source cluster: an EndpointRecord, or an EndpointSlice of this cluster.
@@ -102,31 +106,31 @@ func (s *snapshot) published(want *endpoints.Import) (out []publishedSlice, ok b
 	return out, len(out) == len(s.imported) && len(out) == len(imported)
 }
 
-// settle remembers the decision of a pass that met no error. The versions are those that it read: what it wrote has
+// settle remembers the decision of a pass that met no error, and adds the versions that it read: what it wrote has
 // others, and is looked at again.
-func (m *memory) settle(s *snapshot, want *endpoints.Import, now time.Time) {
-	basis, ok := s.basis()
-	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, s.own) ||
-		m.isUnknown(want.Merged.TrafficDistribution, now) {
+func (m *memory) settle(s *snapshot, is *settled, now time.Time) {
+	var ok bool
+	if is.basis, ok = s.basis(); !ok || s.anyExpired(is.want) || !endpoints.Independent(is.want.Merged, s.own) ||
+		m.isUnknown(is.want.Merged.TrafficDistribution, now) {
 		return
 	}
-	all, ok := s.published(want)
+	all, ok := s.published(is.want)
 	if !ok {
 		return
 	}
-	done := make(map[string][2]version, len(all))
+	is.slices = make(map[string][2]version, len(all))
 	for i := range all {
 		if all[i].imported == nil {
 			return
 		}
-		done[all[i].record] = all[i].versions()
+		is.slices[all[i].record] = all[i].versions()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.settled == nil {
 		m.settled = map[types.NamespacedName]*settled{}
 	}
-	m.settled[s.name] = &settled{basis, want, done}
+	m.settled[s.name] = is
 }
 
 // anyExpired reports whether a cluster has expired that exports the name.
@@ -139,34 +143,34 @@ func (s *snapshot) anyExpired(want *endpoints.Import) bool {
 	return false
 }
 
-// followEndpoints imports the endpoints that have changed since the name was settled. done is false if the name needs
-// a whole pass.
-func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done bool, err error) {
+// followEndpoints imports the endpoints that have changed since the name was settled, and returns when to look at the
+// name again. done is false if it needs a whole pass.
+func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again time.Duration, done bool, err error) {
 	r.mu.Lock()
 	was := r.settled[s.name]
 	delete(r.settled, s.name)
 	r.mu.Unlock()
 	if was == nil {
-		return false, nil
+		return 0, false, nil
 	}
 	supported, err := r.Families(ctx)
-	families := was.want.Merged.Families
-	if err != nil || len(derived.Families(families, supported)) < len(families) || s.anyExpired(was.want) {
-		return false, nil // a whole pass reports the error, or handles the change
+	families := derived.Families(was.want.Merged.Families, supported)
+	if err != nil || !slices.Equal(families, was.families) || s.anyExpired(was.want) {
+		return 0, false, nil // a whole pass reports the error, or handles the change
 	}
 	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) {
-		return false, nil
+		return 0, false, nil
 	}
 	all, ok := s.published(was.want)
 	if !ok {
-		return false, nil
+		return 0, false, nil
 	}
 	var changed []publishedSlice
 	for i := range all {
 		p := &all[i]
 		last, known := was.slices[p.record]
 		if !known || p.imported == nil {
-			return false, nil
+			return 0, false, nil
 		}
 		if p.versions() != last {
 			changed = append(changed, *p)
@@ -174,7 +178,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 	}
 	if len(changed) > 0 {
 		if done, err = r.follow(ctx, s, was.want, changed); !done || err != nil {
-			return done, err
+			return 0, done, err
 		}
 		for i := range changed {
 			was.slices[changed[i].record] = changed[i].versions()
@@ -183,7 +187,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settled[s.name] = was
-	return true, nil
+	return was.again, true, nil
 }
 
 // follow writes the imported slices of what has changed, in the order of a whole pass: removals last.

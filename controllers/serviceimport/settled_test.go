@@ -132,6 +132,11 @@ var changes = map[string]change{
 		}
 	},
 	"time passes": func(m *member, _ string, _ *rand.Rand) { m.later += 7 * time.Second },
+	"an export has other families": func(m *member, cluster string, chance *rand.Rand) {
+		both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+		families := both[:1+chance.IntN(2)]
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.IPFamilies = families })
+	},
 	"an export has another port": func(m *member, cluster string, chance *rand.Rand) {
 		number := int32(80 + chance.IntN(2))
 		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = number })

@@ -1,0 +1,45 @@
+package kube
+
+import (
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+)
+
+// TestOnlyOwnEndpointsHaveASource: what other clusters serve is not exported again, whoever brought it here.
+func TestOnlyOwnEndpointsHaveASource(t *testing.T) {
+	service := derived.Name("shop", "web")
+	record := clusterset.EndpointRecordName("u", "b")
+	imported := endpoints.SliceName(service, record, discoveryv1.AddressTypeIPv4)
+	for _, c := range []struct {
+		what, name string
+		labels     map[string]string
+		want       string
+	}{
+		{"of this cluster", "web-1", map[string]string{
+			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+		}, "web"},
+		{"imported", imported, endpoints.Labels("web", service, "b", Manager), ""},
+		{"imported, without labels", imported, nil, service},
+		{"imported by another program", "web-b", map[string]string{
+			mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: "b",
+			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "lighthouse",
+		}, ""},
+		{"synchronised by Cilium's Cluster Mesh", "web-b-1", map[string]string{
+			discoveryv1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: "b",
+			discoveryv1.LabelManagedBy: "endpointslice-mesh-controller.cilium.io",
+		}, ""},
+		{"of no Service", "web-1", nil, ""},
+	} {
+		slice := &discoveryv1.EndpointSlice{}
+		slice.Namespace, slice.Name, slice.Labels = "shop", c.name, c.labels
+		if got := SourceOf(slice); got.Name != c.want {
+			t.Errorf("%s: a slice of %q, want %q", c.what, got.Name, c.want)
+		}
+	}
+}

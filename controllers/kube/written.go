@@ -1,0 +1,36 @@
+package kube
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"time"
+)
+
+// rewriteAltered is the pause before an object that the API server stores differently is written again.
+const rewriteAltered = 10 * time.Minute
+
+// Written is the last write of an object. The API server may store something else: its CRD prunes a field, or a policy
+// sets one. Writing such an object at every pass would never end.
+type Written struct {
+	Version string   // that it made
+	content [32]byte // hash of what was asked for
+	at      time.Time
+}
+
+// NewWritten returns a write of content, without a version. Call it before the write: the client decodes the answer
+// into the same memory.
+func NewWritten(content any, at time.Time) Written { return Written{content: hash(content), at: at} }
+
+// Leave returns for how long to leave an object as it is, though it differs from content: this very content made this
+// very version of it. A result of 0 or less means: write it.
+func (w Written) Leave(version string, content any, now time.Time) time.Duration {
+	if w.Version != version || w.content != hash(content) {
+		return 0
+	}
+	return w.at.Add(rewriteAltered).Sub(now)
+}
+
+func hash(content any) [32]byte {
+	text, _ := json.Marshal(content) // specs of API types always encode
+	return sha256.Sum256(text)
+}
