@@ -59,16 +59,16 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
 		Served: env.Served, Events: env.Events, Now: env.Now,
 	})
-	rules := func(ctx context.Context) (kube.Rules, bool, error) {
-		return kube.RulesOf(ctx, env.Hub(), env.HubNamespace)
-	}
 	imports := serviceimport.New(serviceimport.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 		Families: env.Families, Addresses: addresses, Reserved: env.Reserved, Now: env.Now, Events: env.Events,
 	})
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
-		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
+		serviceexport.New(serviceexport.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
+			Now: env.Now, Events: env.Events,
+		}),
 		imports,
 		servicecidrs.New(servicecidrs.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
@@ -89,7 +89,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
 			Restart: func(why string) { env.Restart(why) }, // set when the agent starts
-			Events:  env.Events, Now: env.Now,
+			Events:  env.Events, Now: env.Now, Contested: env.Contested,
 		}),
 	}
 	if env.DNSEndpointZone != "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// share is the number of renewals within a token's lifetime.
-const share = 24
+// renewals is how often a token is renewed within its lifetime.
+const renewals = 24
 
 // tokenKey of the Secret is the file that its kubeconfig names.
 const tokenKey = "token"
@@ -78,7 +78,7 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	if wait := due(old, r.Now()); wait > 0 {
 		return wait, nil
 	}
-	again = old.Lifetime() / (4 * share)
+	again = old.Lifetime() / (4 * renewals)
 	hub, err := r.Hub()
 	if err != nil {
 		return again, err
@@ -109,15 +109,15 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	}
 	log.FromContext(ctx).
 		Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
-	return old.Lifetime() / share, nil
+	return old.Lifetime() / renewals, nil
 }
 
-// due returns the time until a token must be renewed: 0 if it was issued in the future, because
-// then a clock is wrong.
+// due returns the time until a token must be renewed, 0 or less if that is now: also for one that was issued in the
+// future, because then a clock is wrong.
 func due(t clusterset.Token, now time.Time) time.Duration {
 	age := now.Sub(time.Unix(t.Issued, 0))
-	if age < -t.Lifetime()/share {
+	if age < -t.Lifetime()/renewals {
 		return 0
 	}
-	return t.Lifetime()/share - age
+	return t.Lifetime()/renewals - age
 }

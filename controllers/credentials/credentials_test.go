@@ -36,7 +36,8 @@ func token(subject string, lifetime time.Duration) string {
 func TestDue(t *testing.T) {
 	c := clusterset.Token{Issued: issued, Expires: issued + int64(day/time.Second)}
 	for _, r := range []struct{ age, due time.Duration }{
-		{0, time.Hour}, {30 * time.Minute, 30 * time.Minute}, {time.Hour, 0}, {2 * time.Hour, -time.Hour}, {-time.Minute, time.Hour + time.Minute}, {-61 * time.Minute, 0},
+		{0, time.Hour}, {30 * time.Minute, 30 * time.Minute}, {time.Hour, 0}, {2 * time.Hour, -time.Hour},
+		{-time.Minute, time.Hour + time.Minute}, {-61 * time.Minute, 0},
 	} {
 		if got := due(c, time.Unix(issued, 0).Add(r.age)); got != r.due {
 			t.Errorf("at the age of %v it is due in %v, want %v", r.age, got, r.due)
@@ -58,8 +59,11 @@ func TestRenew(t *testing.T) {
 	}{
 		{"not due", token(subject, day), 0, nil, time.Hour, token(subject, day), nil},
 		{"due", token(subject, day), time.Hour, nil, time.Hour, fresh, nil},
-		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"), 15 * time.Minute, token(subject, day), []string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
-		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), 2 * time.Hour, nil, time.Minute, token("system:serviceaccount:blue:mcs-west", day), []string{"mcs-west", "join --renew"}},
+		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"),
+			15 * time.Minute, token(subject, day),
+			[]string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
+		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), 2 * time.Hour, nil, time.Minute,
+			token("system:serviceaccount:blue:mcs-west", day), []string{"mcs-west", "join --renew"}},
 		{"no token", "", 0, nil, time.Minute, "", []string{"no JSON Web Token", "join --renew"}},
 		{"nonsense", "a.!.c", 0, nil, time.Minute, "a.!.c", []string{"no JSON Web Token"}},
 		{"no lifetime", token(subject, 0), 0, nil, time.Minute, token(subject, 0), []string{"no lifetime"}},
@@ -83,7 +87,8 @@ func TestRenew(t *testing.T) {
 				}
 			}
 			hub := fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(interceptor.Funcs{
-				SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, request client.Object, _ ...client.SubResourceCreateOption) error {
+				SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, request client.Object,
+					_ ...client.SubResourceCreateOption) error {
 					if sub != "token" || o.GetNamespace() != "blue" || o.GetName() != "mcs-east" {
 						t.Errorf("asked for %s of %s/%s", sub, o.GetNamespace(), o.GetName())
 					}

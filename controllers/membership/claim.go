@@ -27,8 +27,12 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 		return nil, ExplainRefusal(err)
 	}
 	if n := len(sets.Items); n != 1 {
-		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one; "+
-			"run: kubectl clusterset init", g.HubNamespace, n)
+		remedy := "run: kubectl clusterset init --hub-context=HUB --hub-namespace=" + g.HubNamespace
+		if n > 1 {
+			remedy = "keep one, on the hub: kubectl -n " + g.HubNamespace + " delete clusterset NAME"
+		}
+		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one; %s",
+			g.HubNamespace, n, remedy)
 	}
 	name := sets.Items[0].Name
 	set, err := kube.Get[*aboutv1beta1.ClusterProperty](

@@ -32,8 +32,8 @@ func (g *Gate) Clean(ctx context.Context) error {
 	return g.deleteRenewed(ctx)
 }
 
-// deleteRenewed deletes the proof that this cluster made its Lease's last renewal on the hub (checkClone). It stays
-// until the hub knows of the leave, however many attempts that takes.
+// deleteRenewed deletes the proof that this cluster made its Lease's last renewal on the hub (checkClone). Clean
+// deletes it last, because an attempt that is repeated after a failure needs it.
 func (g *Gate) deleteRenewed(ctx context.Context) error {
 	name := metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 	return kube.DeleteNamed(ctx, g.Local, g.Local, &coordinationv1.Lease{ObjectMeta: name})
@@ -90,7 +90,9 @@ func (g *Gate) clean(ctx context.Context) error {
 // cleanRanges deletes the agent's ServiceCIDRs, which stay while ordinary Services have addresses in them. It
 // removes the agent's finalizer from other ServiceCIDRs.
 func (g *Gate) cleanRanges(ctx context.Context) error {
+	listed := false
 	release := func(o client.Object) error {
+		listed = true
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
 			if err := g.Local.Update(ctx, o); err != nil {
 				return client.IgnoreNotFound(err)
@@ -102,7 +104,7 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 		return kube.Delete(ctx, g.Local, o)
 	}
 	err := kube.ForEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	if !listed && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 		return nil // without this kind, or without the right to it, the agent has made none
 	}
 	return err

@@ -62,8 +62,8 @@ func (g *Gate) checkClone(ctx context.Context) (string, error) {
 	if g.Now().Sub(g.lease.since) >= duration {
 		return "", nil
 	}
-	return fmt.Sprintf("the last renewal of the Lease of %s on the hub is not one that this agent has an answer to, "+
-		"as after a lost connection. Leaving continues once nobody has renewed the Lease for %v. "+
-		"If it does not, another agent has the same credentials: is this cluster a clone? "+
-		"If it is, run: kubectl clusterset leave --force", g.Cluster, duration), nil
+	return fmt.Sprintf("This agent has no record of the last renewal of Lease %s on the hub. "+
+		"Either a write was lost, or another agent has the same credentials. "+
+		"Leaving continues once nobody has renewed the Lease for %v. "+
+		"If it does not, this cluster may be a clone: kubectl clusterset leave --force", g.Cluster, duration), nil
 }

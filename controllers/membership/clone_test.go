@@ -63,7 +63,7 @@ func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 		"of the same UID": {func(t *testing.T, w *world) {
 			w.renew(t, true)
 			w.renew(t, false)
-		}, "is this cluster a clone"},
+		}, "this cluster may be a clone"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			w := newWorld(t)

@@ -22,7 +22,7 @@ import (
 const orForce = "; if the hub no longer exists, run: kubectl annotate clusterproperty " + clusterset.PropertySet +
 	" " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
 
-// hubTimeout limits how long a forced leave, or the last step of any leave, waits for the hub.
+// hubTimeout limits how long each step of a forced leave waits for the hub.
 const hubTimeout = 3 * time.Second
 
 // explainLeaving is ExplainRefusal for a member that is leaving.
@@ -58,14 +58,21 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 			return err
 		}
 	}
-	if err := g.clean(ctx); err != nil {
-		return fmt.Errorf("leaving: %w", err)
+	if !g.cleaned {
+		if err := g.clean(ctx); err != nil {
+			return fmt.Errorf("leaving: %w", err)
+		}
+		g.cleaned = true
 	}
 	var err error
 	if original {
-		mark, cancel := context.WithTimeout(ctx, hubTimeout)
+		mark := ctx
+		if forced {
+			var cancel context.CancelFunc
+			mark, cancel = context.WithTimeout(ctx, hubTimeout)
+			defer cancel()
+		}
 		err = g.markLeft(mark)
-		cancel()
 	}
 	if forced {
 		// The hub may still have the claim. Without a token this cluster does not return by itself.

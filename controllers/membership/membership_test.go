@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -77,6 +80,18 @@ func TestWaysOut(t *testing.T) {
 		}, "leaving=force"},
 		{"another id", func(t *testing.T, w *world) { w.settled(t); w.id(t, "west") }, "restarts with the new one"},
 		{"no claim", func(t *testing.T, w *world) { w.drop(t) }, "kubectl clusterset join"},
+		{"no ClusterSet", func(t *testing.T, w *world) {
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: named("blue", "blue")}
+			if err := w.hub.Delete(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}, "init --hub-context=HUB --hub-namespace=blue"},
+		{"two ClusterSets", func(t *testing.T, w *world) {
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: named("blue", "other")}
+			if err := w.hub.Create(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}, "keep one, on the hub: kubectl -n blue delete clusterset NAME"},
 		{"the hub is away", func(_ *testing.T, w *world) { w.hubRefuses = errors.New("no route") }, "no route"},
 	} {
 		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
@@ -146,6 +161,81 @@ func TestTheFirstJoinWaitsForItsPolicy(t *testing.T) {
 	w.membersHere = 3
 	if err := w.gate().Enter(t.Context()); err != nil || w.property(t, clusterset.PropertySet) != "blue" {
 		t.Errorf("%v, a member of %q", err, w.property(t, clusterset.PropertySet))
+	}
+}
+
+// TestWhatWaitsForTheHubAlone: a member that has only to tell the hub does not look through its cluster again at each
+// attempt. It gives the hub the time of the attempt, unless it leaves by force.
+func TestWhatWaitsForTheHubAlone(t *testing.T) {
+	for how, bounded := range map[string]bool{"true": false, clusterset.LeavingForced: true} {
+		w := newWorld(t)
+		w.settled(t)
+		w.wish(t, how)
+		lists, wrong := 0, false
+		w.local = interceptor.NewClient(w.local.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, api client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
+				lists++
+				return api.List(ctx, l, o...)
+			},
+		})
+		w.hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
+			Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch,
+				_ ...client.PatchOption) error {
+				_, limit := ctx.Deadline()
+				wrong = wrong || limit != bounded
+				return errors.New("no route")
+			},
+		})
+		g := w.gate()
+		first := g.Enter(t.Context())
+		once := lists
+		second := g.Enter(t.Context())
+		if once == 0 || lists != once || errors.Is(first, ErrLeft) != bounded || errors.Is(second, ErrLeft) != bounded {
+			t.Errorf("%s: %d lists, then %d more: %v, %v", how, once, lists-once, first, second)
+		}
+		if wrong {
+			t.Errorf("%s: a limit for the hub must be: %v", how, bounded)
+		}
+	}
+}
+
+// TestOnlyTheListOfRangesMayBeRefused: without the right to list them, this agent has made none. While it may not let
+// go of one, it has not left.
+func TestOnlyTheListOfRangesMayBeRefused(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "vips", nil)
+	for refused, fails := range map[string]bool{"": false, "list": false, "update": true, "delete": true} {
+		w := newWorld(t)
+		ours := &networkingv1.ServiceCIDR{ObjectMeta: named("", "vips")}
+		ours.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+		ours.Finalizers = []string{clusterset.FinalizerVIPs}
+		if err := w.local.Create(t.Context(), ours); err != nil {
+			t.Fatal(err)
+		}
+		w.local = interceptor.NewClient(w.local.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, api client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
+				if _, ranges := l.(*networkingv1.ServiceCIDRList); ranges && refused == "list" {
+					return forbidden
+				}
+				return api.List(ctx, l, o...)
+			},
+			Update: func(ctx context.Context, api client.WithWatch, o client.Object,
+				opts ...client.UpdateOption) error {
+				if refused == "update" {
+					return forbidden
+				}
+				return api.Update(ctx, o, opts...)
+			},
+			Delete: func(ctx context.Context, api client.WithWatch, o client.Object,
+				opts ...client.DeleteOption) error {
+				if refused == "delete" {
+					return forbidden
+				}
+				return api.Delete(ctx, o, opts...)
+			},
+		})
+		if err := w.gate().Clean(t.Context()); (err != nil) != fails {
+			t.Errorf("%q is refused: %v", refused, err)
+		}
 	}
 }
 

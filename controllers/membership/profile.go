@@ -30,6 +30,7 @@ type Config struct {
 	Hub          func() client.Client                  // nil until the hub's caches have synced
 	Version      func(context.Context) (string, error) // this cluster's Kubernetes version
 	Restart      func(why string)                      // restarts the agent, which begins with Gate
+	Contested    func() bool                           // whether another agent holds this member's Lease
 	Events       kube.Events
 	Now          func() time.Time
 }
@@ -79,6 +80,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	hub := r.Hub()
 	if hub == nil {
 		return reconcile.Result{}, nil
+	}
+	if r.Contested() { // else a clone and its original overwrite each other's properties for ever
+		return reconcile.Result{RequeueAfter: time.Minute}, nil
 	}
 	gate := &Gate{Cluster: r.Cluster, HubNamespace: r.HubNamespace, Local: r.Local}
 	profile, err := gate.profile(ctx, hub)

@@ -45,6 +45,7 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 		Now:          func() time.Time { return now },
 		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart:      func(why string) { t.Fatal(why) },
+		Contested:    func() bool { return false },
 	}).Reconciler
 	told := func() string {
 		for _, p := range get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Status.Properties {
@@ -92,6 +93,38 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	}
 }
 
+// TestID2ACloneWritesNoProperties: its original writes its own to the same ClusterProfile, and each would write again.
+func TestID2ACloneWritesNoProperties(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	contested := true
+	r := New(Config{
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Hub:          func() client.Client { return w.hub },
+		Events:       silent{},
+		Now:          func() time.Time { return at },
+		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:      func(why string) { t.Fatal(why) },
+		Contested:    func() bool { return contested },
+	}).Reconciler
+	for _, c := range []struct {
+		contested bool
+		again     time.Duration
+	}{{true, time.Minute}, {false, 0}} {
+		contested = c.contested
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil || result.RequeueAfter != c.again {
+			t.Errorf("contested %v: again in %v, want %v, %v", c.contested, result.RequeueAfter, c.again, err)
+		}
+		p := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")
+		if written := len(p.Status.Properties) > 0; written == c.contested {
+			t.Errorf("contested %v: it writes %+v", c.contested, p.Status)
+		}
+	}
+}
+
 // TestID3ARecreatedClaimIsUsed: a member that was evicted, and joined again while its agent ran, holds its id
 // as before.
 func TestID3ARecreatedClaimIsUsed(t *testing.T) {
@@ -107,6 +140,7 @@ func TestID3ARecreatedClaimIsUsed(t *testing.T) {
 		Now:          func() time.Time { return at },
 		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart:      func(why string) { t.Fatal(why) },
+		Contested:    func() bool { return false },
 	}).Reconciler
 	look := func() {
 		t.Helper()

@@ -31,7 +31,7 @@ type RefusalReporter struct {
 
 	mu       sync.Mutex
 	since    time.Time // of the first refusal in a row; zero if the last answer was a success
-	reported bool      // whether the Lease exists, or does not, as it should
+	reported bool      // whether the Lease already reflects the hub's last answer
 }
 
 // Answered records how the hub answered. An error that is not a refusal changes nothing.
