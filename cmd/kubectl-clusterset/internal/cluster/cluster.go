@@ -13,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -99,7 +101,8 @@ type Server struct {
 	Now     time.Time // its clock, to the second
 }
 
-// Ask returns the version and the clock of the API server. Without a valid Date header, the clock is the local one.
+// Ask returns the version and the clock of the API server. Without a valid Date header, the clock is the local one. The
+// error is an API status if the server refuses.
 func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	transport, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -123,7 +126,8 @@ func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	}
 	var v version.Info
 	if resp.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("%s: reading %s failed: %s", c.Name, r.URL, resp.Status)
+		return s, c.Failed(&apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(resp.StatusCode),
+			Message: resp.Status}}, "reading %s", r.URL)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 		return s, c.Failed(err, "reading %s", r.URL)

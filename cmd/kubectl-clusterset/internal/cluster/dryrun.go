@@ -51,6 +51,16 @@ func (d *DryRun) Type() string { return "dryRun" }
 // kind or namespace does not exist yet, and reports that.
 func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
+		if o.GetKind() == "CustomResourceDefinition" {
+			existing := &unstructured.Unstructured{}
+			existing.SetGroupVersionKind(o.GroupVersionKind())
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
+				if why := manifest.Keep(existing, o); why != "" {
+					fmt.Fprintf(out, "%s: kept: %s\n", Title(o), why)
+					continue
+				}
+			}
+		}
 		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
 			client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
 		switch {

@@ -3,7 +3,6 @@ package dns
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,8 +23,8 @@ const (
 		"    forward . %s\n}\n"
 )
 
-// with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has a block or a line
-// of its own for the zone, it returns the Corefile without our block if that does the same, and otherwise an error.
+// with returns the Corefile with our block at its end, in place of an earlier one. If another block answers the zone
+// with our plugin, it adds none. If another block serves the zone differently, it fails.
 //
 // The block stays where it is if nothing changes. With --replace, a block that the user extended stays while it answers
 // the zone.
@@ -79,30 +78,19 @@ func remove(text string) string {
 	return text
 }
 
-// removeAlike removes a server block that somebody added by hand, and that equals the one of Install apart from
-// comments and whitespace.
-func removeAlike(text string) string {
-	want, _ := corefile.Parse(fmt.Sprintf(answers, port(text))) // it parses
-	all := strings.SplitAfter(text, "\n")
-	for from := range all {
-		if !strings.HasPrefix(strings.TrimSpace(all[from]), zone) {
-			continue
-		}
-		for to := from + 1; to <= len(all); to++ {
-			got, err := corefile.Parse(strings.Join(all[from:to], ""))
-			if err == nil && reflect.DeepEqual(got, want) {
-				return strings.Join(slices.Concat(all[:from], all[to:]), "")
-			}
-		}
-	}
-	return text
-}
-
 // answered reports whether a line multicluster of a Corefile answers the zone.
 func answered(text string) bool {
 	c, err := corefile.Parse(text)
 	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
 		return b.Stanza("multicluster", zone) != nil
+	})
+}
+
+// serves reports whether a Corefile has a server block for the zone.
+func serves(text string) bool {
+	c, err := corefile.Parse(text)
+	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
+		return slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
 	})
 }
 

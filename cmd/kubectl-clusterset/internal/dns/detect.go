@@ -129,8 +129,8 @@ func coreDNS(s *State) Distribution {
 // gitOps returns the mark of a program that restores the Deployment from a source of its own, or "".
 func (s *State) gitOps() string {
 	for _, mark := range []string{
-		"argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "kustomize.toolkit.fluxcd.io/name",
-		"helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app",
+		"argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "app.kubernetes.io/instance",
+		"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app",
 	} {
 		if s.owner(mark) != "" {
 			return mark

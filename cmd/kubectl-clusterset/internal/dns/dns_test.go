@@ -291,11 +291,14 @@ func TestAnImageThatItsOwnerRestoresIsNotReplaced(t *testing.T) {
 	}
 }
 
-// pods are two running Pods of the cluster's DNS.
+// pods are two ready Pods of the cluster's DNS.
 func pods() (out []client.Object) {
 	for _, name := range []string{"coredns-a", "coredns-b"} {
-		out = append(out, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: name,
-			Labels: map[string]string{"k8s-app": "kube-dns"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: name,
+			Labels: map[string]string{"k8s-app": "kube-dns"}}}
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		out = append(out, p)
 	}
 	return out
 }
@@ -412,8 +415,8 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 		"ours":                  {manifest.FieldManager, "", true, ""},
 		"of others":             {"kubectl", "", false, ""},
 		"of others, and needed": {"kubectl", byHand, false, ""},
-		"ours, and a block like ours": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
-			true, ""},
+		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
+			false, "and remove the line multicluster, or the server block"},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -453,28 +456,6 @@ func setCorefile(t *testing.T, c *cluster.Cluster, text string) {
 	m.Data["Corefile"] = text
 	if err := c.Update(t.Context(), m); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestABlockLikeOursIsTakenOut, whoever added it; another one is not.
-func TestABlockLikeOursIsTakenOut(t *testing.T) {
-	const own = ".:53 {\n reload\n}\n"
-	example, err := os.ReadFile("../../../../corefile.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for block, taken := range map[string]bool{
-		fmt.Sprintf(answers, "53"): true,
-		"clusterset.local. { # by hand\n\terrors\n\n\tready\n\tprometheus :9153\n\tmulticluster\n}\n": true,
-		"clusterset.local {\n multicluster\n}\n":                                                      false,
-		fmt.Sprintf(answers, "5353"):                                                                  false,
-	} {
-		if got := removeAlike(block + own); (got == own) != taken || !taken && got != block+own {
-			t.Errorf("%q becomes %q", block+own, got)
-		}
-	}
-	if got := removeAlike(string(example)); answered(got) || !strings.Contains(got, "kubernetes cluster.local") {
-		t.Errorf("corefile.example becomes %q", got)
 	}
 }
 
@@ -558,9 +539,28 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 		"Corefile, it says why there") {
 		t.Error(got)
 	}
-	if got, err := r.Unanswered(t.Context()); err != nil || len(got) != 2 ||
-		got[0] != (doctor.Unanswered{Pod: "coredns-a", Why: "answers SERVFAIL for clusterset.local"}) {
-		t.Errorf("%v, %v", got, err)
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, got, err := r.Unanswered(
+		t.Context(),
+		s,
+	); err != nil || n != 2 || len(got) != 2 || got[0].Pod != "coredns-a" ||
+		got[0].Why != "answers SERVFAIL for clusterset.local" ||
+		!strings.Contains(got[0].Remedy, "logs coredns-a") {
+		t.Errorf("%d asked, %v, %v", n, got, err)
+	}
+	for all, broken := range map[bool]error{false: nil, true: errors.New("no port-forward")} {
+		r.Ask = func(_ context.Context, p *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+			if p.Name == "coredns-a" {
+				return nil, errors.New("no port-forward")
+			}
+			return &miekg.Msg{Answer: []miekg.RR{&miekg.TXT{}}}, broken
+		}
+		if _, got, err := r.Unanswered(t.Context(), s); (err != nil) != all || !all && len(got) != 1 {
+			t.Errorf("nobody can be asked: %v; %v, %v", all, got, err)
+		}
 	}
 	for _, p := range pods() {
 		if err := here.Delete(t.Context(), p); err != nil {
@@ -601,5 +601,202 @@ func TestAChartGetsTheSchemesOfABlock(t *testing.T) {
 	); err == nil ||
 		!strings.Contains(err.Error(), "53 and 853") {
 		t.Errorf("two ports: %v, %v", got, err)
+	}
+}
+
+// TestAZoneThatAnotherProgramServesIsLeftAlone, wherever a cluster's DNS is configured: Submariner has it, for example.
+func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
+	for name, take := range map[string]func(*State) error{
+		"k3s": func(s *State) error {
+			s.Custom.Data = map[string]string{"lighthouse.server": "clusterset.local:53 {\n forward . 10.0.0.1\n}\n"}
+			return nil
+		},
+		"gke": func(s *State) error {
+			s.KubeDNS.Data["stubDomains"] = `{"clusterset.local": ["10.0.0.1"]}`
+			return nil
+		},
+		"openshift": func(s *State) error {
+			return unstructured.SetNestedSlice(s.Operator.Object, []any{map[string]any{"name": "lighthouse",
+				"zones": []any{"clusterset.local"}}}, "spec", "servers")
+		},
+		"rke2-values": func(s *State) error {
+			return unstructured.SetNestedField(s.HelmConfig.Object,
+				"servers: [{zones: [{zone: clusterset.local.}], port: 53}]", "spec", "valuesContent")
+		},
+	} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := take(s); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Install(s, Wanted{Image: image}); err == nil ||
+			!strings.Contains(err.Error(), "serves clusterset.local already") {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+		if p, err := Uninstall(s); err != nil || p.Forward != nil {
+			t.Errorf("%s: uninstalling changes it: %+v, %v", name, p, err)
+		}
+	}
+}
+
+// TestLaterValuesOfAChartStay: RKE2's users tune CoreDNS in the same object.
+func TestLaterValuesOfAChartStay(t *testing.T) {
+	for _, name := range []string{"rke2", "rke2-values"} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Install(s, Wanted{Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.HelmConfig = p.Forward.After.(*unstructured.Unstructured)
+		text, _, _ := unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
+		later := text + "resources: {limits: {memory: 1Gi}}\n"
+		if err := unstructured.SetNestedField(s.HelmConfig.Object, later, "spec", "valuesContent"); err != nil {
+			t.Fatal(err)
+		}
+		// RKE2 has rendered the values, and our Service has got another address.
+		s.Config.Data[s.ConfigKey] += fmt.Sprintf(sends, "53", "10.96.7.7")
+		s.Service.Spec.ClusterIPs = []string{"10.96.7.8"}
+		if p, err = Install(s, Wanted{Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		s.HelmConfig = p.Forward.After.(*unstructured.Unstructured)
+		text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
+		if strings.Count(text, "zone: clusterset.local.") != 1 || !strings.Contains(text, "memory: 1Gi") ||
+			!strings.Contains(text, ". 10.96.7.8") {
+			t.Errorf("%s: repaired, the values are\n%s", name, text)
+		}
+		if p, err = Uninstall(s); err != nil || p.Forward == nil || p.Forward.After == nil {
+			t.Fatalf("%s: %+v, %v", name, p, err)
+		}
+		text, _, _ = unstructured.NestedString(p.Forward.After.(*unstructured.Unstructured).Object, "spec",
+			"valuesContent")
+		if strings.Contains(text, "servers") || !strings.Contains(text, "memory: 1Gi") ||
+			strings.Contains(text, "autoscaler") != (name == "rke2-values") {
+			t.Errorf("%s: afterwards the values are\n%s", name, text)
+		}
+	}
+}
+
+// TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back.
+func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", pods()...)
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stock := s.original()
+	delete(s.Deployment.Annotations, AnnotationImage)
+	s.container().Image = stock
+	if err := here.Update(t.Context(), s.Deployment); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(s, Wanted{}); err == nil || !strings.Contains(err.Error(), "--image") {
+		t.Errorf("the stock image is taken for ours: %v", err)
+	}
+	report, err := r.Status(t.Context(), "")
+	if err != nil || len(report.Findings) == 0 || !strings.Contains(report.Findings[0].What, "which lacks our plugin") {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestWithoutReloadCoreDNSIsRestarted, also by a run that does not wait, and when a change is undone.
+func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", append(pods(), besideService())...)
+	setCorefile(t, here, ".:53 {\n kubernetes cluster.local\n}\n")
+	restarted := func() string {
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Deployment.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"]
+	}
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	first := restarted()
+	if first == "" {
+		t.Error("it runs on without our block")
+	}
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if restarted() == first {
+		t.Error("it runs on with our block")
+	}
+}
+
+// TestUninstallRestoresACoreDNSThatCrashes: nobody can ask its Pods.
+func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
+	crashing := pods()
+	for _, p := range crashing {
+		p.(*corev1.Pod).Status.Conditions[0].Status = corev1.ConditionFalse
+	}
+	here := load(t, "testdata/kubeadm.yaml", crashing...)
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Timeout: time.Second}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	d := &appsv1.Deployment{}
+	if err := here.Get(t.Context(), client.ObjectKey{Namespace: kubeSystem, Name: "coredns"}, d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 2, Replicas: 2}
+	if err := here.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait = true
+	r.Ask = func(context.Context, *corev1.Pod, int32, *miekg.Msg) (*miekg.Msg, error) {
+		return nil, errors.New("connection refused")
+	}
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Read(t.Context(), here); err != nil || !stock.MatchString(s.container().Image) {
+		t.Errorf("it keeps %s, %v", s.container().Image, err)
+	}
+}
+
+// TestUninstallTellsWhatIsLeftToDoByHand, before it deletes what the cluster's DNS forwards to.
+func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
+	here := load(t, "testdata/eks-addon.yaml", besideService(), besideDeployment())
+	var out strings.Builder
+	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+	if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(),
+		"first remove what forwards clusterset.local") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// TestWhatTheCorefileImportsIsRead, and stands where it is imported.
+func TestWhatTheCorefileImportsIsRead(t *testing.T) {
+	custom := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: "coredns-custom"},
+		Data: map[string]string{"a.server": "a.example:53 {\n}", "b.override": "log"}}
+	s, err := ReadCorefile(t.Context(), load(t, "testdata/k3s.yaml", custom))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Imported(); strings.Contains(got, "import") || !strings.HasSuffix(got, "log\n}\na.example:53 {\n}\n") {
+		t.Error(got)
+	}
+}
+
+// TestKubeDNSIsAskedWhereClientsAskIt: its first container listens at 10053.
+func TestKubeDNSIsAskedWhereClientsAskIt(t *testing.T) {
+	s, err := Read(t.Context(), load(t, "testdata/gke.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, port := s.servers(); port != 53 {
+		t.Errorf("at %d", port)
 	}
 }

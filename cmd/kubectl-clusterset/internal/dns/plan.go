@@ -10,11 +10,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
@@ -35,10 +37,9 @@ const (
 	Beside  Mode = "beside"  // a Deployment of ours, to which the cluster's DNS forwards the zone
 )
 
-// customKey is the key of a ConfigMap coredns-custom, and the name of OpenShift's server.
 const (
-	customKey  = "clusterset.server"
-	serverName = "clusterset"
+	customKey  = "clusterset.server" // our key of ConfigMap coredns-custom
+	serverName = "clusterset"        // our server in OpenShift's DNS
 )
 
 // Wanted is what the user asked for. Zero values mean that Install decides.
@@ -75,11 +76,13 @@ func (s *State) Mode() Mode {
 	return ""
 }
 
-// running returns the image of our CoreDNS, or "".
+// running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
 func (s *State) running() string {
 	switch s.Mode() {
 	case Replace:
-		return s.container().Image
+		if image := s.container().Image; image != s.original() && !stock.MatchString(image) {
+			return image
+		}
 	case Beside:
 		return s.Beside.Spec.Template.Spec.Containers[0].Image
 	}
@@ -107,7 +110,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
 	}
-	if s.NodeLocal {
+	if s.NodeLocal != nil && !s.Stubbed() && d.Forward != InStubs {
 		p.Notes = append(p.Notes, "NodeLocal DNS needs a server block of its own: "+report.DocsNodeLocal)
 	}
 	if d.Remedy != "" && d.Forward != ByHand {
@@ -201,12 +204,22 @@ func (p *Plan) beside(s *State) (err error) {
 	return err
 }
 
+// forwarded is the error for a zone that another program has given to a DNS server of its own: two for one zone stop
+// CoreDNS, or one of them has no effect.
+func forwarded(by, remedy string) error {
+	return report.WithRemedy(fmt.Errorf("%s serves %s already, and this command did not add it", by, zone),
+		"remove it first: "+remedy)
+}
+
 // custom adds a key to the ConfigMap that the Corefile imports.
 func (p *Plan) custom(s *State, block string) error {
-	if there := s.Custom.Data[customKey]; there != "" && !ours(there) {
-		return report.WithRemedy(fmt.Errorf("ConfigMap %s has a key %s that this command did not add", s.Custom.Name,
-			customKey), "remove it first: kubectl -n kube-system edit configmap "+s.Custom.Name)
-	} else if there == block {
+	for key, there := range s.Custom.Data {
+		if serves(there) && !(key == customKey && ours(there)) {
+			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name,
+				"kubectl -n kube-system edit configmap "+s.Custom.Name)
+		}
+	}
+	if s.Custom.Data[customKey] == block {
 		return nil
 	}
 	after := s.Custom.DeepCopy()
@@ -228,24 +241,41 @@ func own(o client.Object) { o.SetLabels(map[string]string{managedBy: manifest.Fi
 
 const managedBy = "app.kubernetes.io/managed-by"
 
+// originalStubs returns the stubDomains of kube-dns before Install changed them; again says that it did.
+func (s *State) originalStubs() (was string, again bool) {
+	if s.KubeDNS != nil {
+		was, again = s.KubeDNS.Annotations[AnnotationStubs]
+	}
+	return was, again
+}
+
+// Stubbed reports whether kube-dns's stubDomains have the zone, which NodeLocal DNSCache follows, too.
+func (s *State) Stubbed() bool {
+	return s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
+}
+
 // stubs adds the zone to kube-dns's stubDomains.
 func (p *Plan) stubs(s *State, to []string) error {
 	before := s.KubeDNS
 	if before == nil {
 		before = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: "kube-dns"}}
 	}
-	was, has := before.Data["stubDomains"]
+	was := before.Data["stubDomains"]
 	stubs := map[string][]string{}
 	if was != "" {
 		if err := json.Unmarshal([]byte(was), &stubs); err != nil {
 			return fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
 		}
 	}
+	_, again := s.originalStubs()
+	if stubs[zone] != nil && !again {
+		return forwarded("stubDomains of ConfigMap kube-dns", "kubectl -n kube-system edit configmap kube-dns")
+	}
 	if slices.Equal(stubs[zone], to) {
 		return nil
 	}
 	after := before.DeepCopy()
-	if _, again := stubs[zone]; has && !again {
+	if !again {
 		metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationStubs, was)
 	}
 	stubs[zone] = to
@@ -275,6 +305,9 @@ func (p *Plan) operator(s *State, to []string) error {
 	wanted := map[string]any{"name": serverName, "zones": []any{zone}, "forwardPlugin": map[string]any{
 		"upstreams": upstreams}}
 	if i := slices.IndexFunc(servers, isOurs); i < 0 {
+		if slices.ContainsFunc(servers, forZone) {
+			return forwarded("a server of OpenShift's DNS", "kubectl edit dns.operator default")
+		}
 		servers = append(servers, wanted)
 	} else if now, _, _ := unstructured.NestedStringSlice(servers[i].(map[string]any), "forwardPlugin",
 		"upstreams"); slices.Equal(now, to) {
@@ -292,27 +325,72 @@ func isOurs(server any) bool {
 	return m["name"] == serverName
 }
 
+// forZone reports whether a server of OpenShift's DNS, or of RKE2's chart, is for our zone.
+func forZone(server any) bool {
+	m, _ := server.(map[string]any)
+	zones, _ := m["zones"].([]any)
+	return slices.ContainsFunc(zones, func(z any) bool {
+		if of, is := z.(map[string]any); is { // of the chart
+			z = of["zone"]
+		}
+		name, _ := z.(string)
+		return corefile.Normal(name) == zone
+	})
+}
+
+// chartValues returns the values of RKE2's chart without what an earlier run added; again says that one did.
+func (s *State) chartValues() (text string, values map[string]any, again bool, err error) {
+	values = map[string]any{}
+	if s.HelmConfig == nil {
+		return "", values, false, nil
+	}
+	text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
+	original, again := s.HelmConfig.GetAnnotations()[AnnotationValues]
+	was := map[string]any{}
+	if err := errors.Join(yaml.Unmarshal([]byte(text), &values), yaml.Unmarshal([]byte(original), &was)); err != nil {
+		return "", nil, false, fmt.Errorf("parsing valuesContent of HelmChartConfig rke2-coredns failed: %w", err)
+	}
+	if !again {
+		return text, values, false, nil
+	}
+	if servers, _ := values["servers"].([]any); was["servers"] == nil {
+		delete(values, "servers")
+	} else {
+		values["servers"] = slices.DeleteFunc(servers, forZone)
+	}
+	if equality.Semantic.DeepEqual(values, was) {
+		return original, values, true, nil
+	}
+	written, err := yaml.Marshal(values)
+	if text = string(written); len(values) == 0 {
+		text = ""
+	}
+	return text, values, true, err
+}
+
 // helm adds a server to the values of RKE2's chart.
 func (p *Plan) helm(s *State, to []string) error {
-	text, values := "", map[string]any{}
-	if s.HelmConfig != nil {
-		text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-		if original, again := s.HelmConfig.GetAnnotations()[AnnotationValues]; again {
-			if strings.Contains(text, "parameters: . "+strings.Join(to, " ")+"\n") {
-				return nil
-			}
-			text = original
-		}
+	text, values, again, err := s.chartValues()
+	if err != nil {
+		return err
 	}
-	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
-		return fmt.Errorf("parsing valuesContent of HelmChartConfig rke2-coredns failed: %w", err)
+	if again {
+		now, _, _ := unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
+		if strings.Contains(now, "parameters: . "+strings.Join(to, " ")+"\n") {
+			return nil
+		}
 	}
 	servers, _ := values["servers"].([]any)
 	if servers == nil {
-		var err error
 		if servers, err = chartServers(remove(s.Corefile())); err != nil {
 			return err
 		}
+		if again { // the Corefile has what an earlier run added
+			servers = slices.DeleteFunc(servers, forZone)
+		}
+	}
+	if slices.ContainsFunc(servers, forZone) {
+		return forwarded("a server of RKE2's chart", "kubectl -n kube-system edit helmchartconfig rke2-coredns")
 	}
 	values["servers"] = append(servers, map[string]any{
 		"zones": []any{map[string]any{"zone": zone + ".", "use_tcp": true}}, "port": 53,
@@ -347,7 +425,7 @@ func (p *Plan) helm(s *State, to []string) error {
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (*Plan, error) {
 	p := &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
-	text := removeAlike(remove(s.Corefile()))
+	text := remove(s.Corefile())
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
 		after.Data[s.ConfigKey] = text
@@ -371,7 +449,9 @@ func Uninstall(s *State) (*Plan, error) {
 		p.Objects = all
 		return p, err
 	}
-	p.unforward(s)
+	if err := p.unforward(s); err != nil {
+		return nil, err
+	}
 	if p.Mode == Beside {
 		if p.Distribution.Forward == ByHand {
 			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
@@ -385,16 +465,16 @@ func Uninstall(s *State) (*Plan, error) {
 }
 
 // unforward removes what forwards the zone elsewhere than in the Corefile.
-func (p *Plan) unforward(s *State) {
+func (p *Plan) unforward(s *State) error {
 	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
 		after := s.Custom.DeepCopy()
 		delete(after.Data, customKey)
 		p.Forward = &Change{s.Custom, kept(after, len(after.Data) == 0)}
 		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
 	}
-	if s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`) {
+	if was, again := s.originalStubs(); again {
 		after := s.KubeDNS.DeepCopy()
-		after.Data["stubDomains"] = unstub(after.Data["stubDomains"], after.Annotations[AnnotationStubs])
+		after.Data["stubDomains"] = unstub(after.Data["stubDomains"], was)
 		if delete(after.Annotations, AnnotationStubs); after.Data["stubDomains"] == "" {
 			delete(after.Data, "stubDomains")
 		}
@@ -412,19 +492,19 @@ func (p *Plan) unforward(s *State) {
 			p.Forward = &Change{s.Operator, after}
 		}
 	}
-	if s.HelmConfig == nil {
-		return
+	text, _, again, err := s.chartValues()
+	if err != nil || !again {
+		return err
 	}
-	if original, has := s.HelmConfig.GetAnnotations()[AnnotationValues]; has {
-		after := s.HelmConfig.DeepCopy()
-		_ = unstructured.SetNestedField(after.Object, original, "spec", "valuesContent") // it was there
-		notes := after.GetAnnotations()
-		if delete(notes, AnnotationValues); len(notes) == 0 {
-			notes = nil
-		}
-		after.SetAnnotations(notes)
-		p.Forward = &Change{s.HelmConfig, kept(after, original == "")}
+	after := s.HelmConfig.DeepCopy()
+	_ = unstructured.SetNestedField(after.Object, text, "spec", "valuesContent") // it was there
+	notes := after.GetAnnotations()
+	if delete(notes, AnnotationValues); len(notes) == 0 {
+		notes = nil
 	}
+	after.SetAnnotations(notes)
+	p.Forward = &Change{s.HelmConfig, kept(after, text == "")}
+	return nil
 }
 
 // kept returns an object, or nil to delete it if it is empty and this program created it.

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,7 +49,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
 		p.Image)
-	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
+	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
@@ -79,11 +80,14 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 				undo = append(undo, step.change)
 			}
 		}
+		if err == nil && step.change != nil && step.change == p.Forward {
+			err = r.restart(ctx, s, p)
+		}
 		if err == nil && r.Wait && (step.change != nil || step.what == "the configuration" && p.ByHand == "") {
 			err = step.verify()
 		}
 		if err != nil {
-			return r.rollBack(ctx, s, undo, brought, err)
+			return r.rollBack(ctx, s, p, undo, brought, err)
 		}
 	}
 	if p.ByHand != "" {
@@ -150,12 +154,18 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if _, set, err := r.Properties(ctx); err == nil && set != nil {
 		r.Say("%s: it stays a member of ClusterSet %s, and its Pods will not resolve %s", r.Name, set.Spec.Value, zone)
 	}
-	if done, err := r.announce(ctx, p, "delete"); done || err != nil {
+	if p.ByHand != "" {
+		report.Note(r.Out, "!", p.ByHand, "")
+	}
+	if done, err := r.announce(ctx, s, p, "delete"); done || err != nil {
 		return err
 	}
 	if p.Forward != nil {
 		r.Say("%s: restoring the configuration of the cluster's DNS", r.Name)
 		if err := r.change(ctx, p.Forward); err != nil {
+			return err
+		}
+		if err := r.restart(ctx, s, p); err != nil {
 			return err
 		}
 		if r.Wait {
@@ -178,8 +188,25 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err := r.Remove(ctx, p.Objects); err != nil {
 		return err
 	}
-	r.Say("%s: the cluster's DNS is as it was before dns install", r.Name)
+	if p.Mode == Beside && r.Wait { // else the next install is refused
+		if err := r.namespaceGone(ctx); err != nil {
+			return err
+		}
+	}
+	r.Say("%s: our CoreDNS and what dns install changed are removed", r.Name)
 	return nil
+}
+
+func (r *Runner) namespaceGone(ctx context.Context) error {
+	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
+		n, err := kube.Get[*corev1.Namespace](ctx, r, types.NamespacedName{Name: besideNamespace})
+		return err == nil && n == nil, "it is being deleted", err
+	})
+	if err != nil {
+		err = report.WithRemedy(r.Failed(err, "deleting namespace %s", besideNamespace),
+			"to see what it waits for: kubectl get namespace "+besideNamespace+" -o yaml")
+	}
+	return err
 }
 
 // plan reads the State and plans.
@@ -193,7 +220,7 @@ func (r *Runner) plan(ctx context.Context, decide func(*State) (*Plan, error)) (
 }
 
 // announce prints what will change, checks the rights for it, and asks. done is true if a dry run ends here.
-func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool, err error) {
+func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (done bool, err error) {
 	if err := p.Print(r.Out, verb); err != nil {
 		return false, err
 	}
@@ -203,7 +230,7 @@ func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool,
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, p.rights(verb, r.Wait)); err != nil {
+	if err := r.Allowed(ctx, p.rights(s, verb, r.Wait)); err != nil {
 		return false, err
 	}
 	return false, cluster.Confirm(r.Confirm, r.Out)
@@ -230,7 +257,7 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 }
 
 // rights returns what a plan needs.
-func (p *Plan) rights(verb string, wait bool) []cluster.Right {
+func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
 	verbs := []string{"get", "create", "patch"}
 	if verb == "delete" {
 		verbs = []string{"get", "delete"}
@@ -239,16 +266,28 @@ func (p *Plan) rights(verb string, wait bool) []cluster.Right {
 	if p.Deployment != nil || p.Restart {
 		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
 	}
-	if p.Forward != nil {
-		o := p.Forward.object()
+	if c := p.Forward; c != nil {
+		change := "patch"
+		if c.Before == nil {
+			change = "create"
+		} else if c.After == nil {
+			change = "delete"
+		}
+		o := c.object()
 		if _, is := o.(*corev1.ConfigMap); is {
-			out = append(out, cluster.Right{Verb: "patch", Resource: "configmaps", Namespace: kubeSystem})
+			out = append(out, cluster.Right{Verb: change, Resource: "configmaps", Namespace: kubeSystem})
 		} else if u, is := o.(*unstructured.Unstructured); is {
-			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, "patch")...)
+			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, change)...)
 		}
 	}
 	if wait {
-		out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: kubeSystem})
+		namespace, _, _ := s.servers()
+		namespaces := map[string]bool{namespace: namespace != "", besideNamespace: p.Mode == Beside && verb == "apply"}
+		for n, asked := range namespaces {
+			if asked {
+				out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: n})
+			}
+		}
 	}
 	return out
 }
@@ -289,15 +328,15 @@ func (r *Runner) change(ctx context.Context, c *Change) error {
 
 // rollBack undoes changes, the last one first, also if ctx has ended, deletes the rights that this run brought, and
 // returns why.
-func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought []*unstructured.Unstructured,
-	why error) error {
+func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change,
+	brought []*unstructured.Unstructured, why error) error {
 	remedy := s.logsAt()
 	switch {
 	case apierrors.IsConflict(why):
-		remedy = "somebody changed it at the same moment"
+		remedy = "another program changed it at the same time: find out which"
 	case facts.NoImage(why.Error()):
 		remedy = "choose an --image that the nodes can pull; " + report.DocsImages
-	case errors.Is(why, errRollout):
+	case errors.Is(why, errRollout) && p.Mode == Replace:
 		remedy = "check that --image is our CoreDNS, and that its Pods can be scheduled"
 	}
 	remedy += "; then run the command again"
@@ -319,6 +358,9 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought
 					client.FieldOwner(manifest.FieldManager))
 			}
 		}
+		if err == nil && c == p.Forward {
+			err = r.restart(ctx, s, p)
+		}
 		if err != nil {
 			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", cluster.Title(c.object())),
 				"kubectl clusterset dns uninstall"))
@@ -327,13 +369,19 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought
 	if err := r.Remove(ctx, brought); err != nil {
 		return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
 	}
-	return report.WithRemedy(fmt.Errorf("%w; the cluster's DNS is as it was", why), remedy)
+	return report.WithRemedy(
+		fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
+		remedy,
+	)
 }
 
 // logsAt returns commands that show why our CoreDNS does not answer.
 func (s *State) logsAt() string {
 	out := "kubectl -n " + kubeSystem + " get events"
-	if s.Deployment != nil {
+	switch {
+	case s.Operator != nil:
+		out = fmt.Sprintf(doctor.RefusedAt, "openshift-dns", "daemonset/dns-default")
+	case s.Deployment != nil:
 		out = fmt.Sprintf(doctor.RefusedAt, s.Deployment.Namespace, "deployment/"+s.Deployment.Name)
 	}
 	if s.Beside != nil {
@@ -366,12 +414,9 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 	}
 	d := s.Deployment.DeepCopy()
 	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt",
-		time.Now().Format(time.RFC3339))
+		time.Now().Format(time.RFC3339Nano))
 	err := r.Patch(ctx, d, client.MergeFrom(s.Deployment), client.FieldOwner(manifest.FieldManager))
-	if err != nil {
-		return r.Failed(err, "restarting Deployment %s", d.Name)
-	}
-	return r.rollout(ctx, d)
+	return r.Failed(err, "restarting Deployment %s", d.Name)
 }
 
 var errRollout = errors.New("the rollout does not end")
@@ -391,17 +436,14 @@ func (r *Runner) pods(ctx context.Context, namespace string, selector labels.Sel
 	return pods.Items, err
 }
 
-// effective restarts the cluster's CoreDNS if a plan says so, and waits for its answers.
+// effective waits for the restart of the cluster's CoreDNS, if there is one, and until every Pod of it answers for the
+// zone, or, without want, until none does. All must answer for the cluster's own names.
 func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) error {
-	if err := r.restart(ctx, s, p); err != nil {
-		return err
+	if p.Restart {
+		if err := r.rollout(ctx, s.Deployment); err != nil {
+			return err
+		}
 	}
-	return r.answers(ctx, s, want)
-}
-
-// answers waits until every Pod of the cluster's DNS answers for the zone, or, without want, until none does. All must
-// answer for the cluster's own names.
-func (r *Runner) answers(ctx context.Context, s *State, want bool) error {
 	namespace, selector, port := s.servers()
 	if selector == nil {
 		return nil
@@ -409,7 +451,7 @@ func (r *Runner) answers(ctx context.Context, s *State, want bool) error {
 	return r.ask(ctx, namespace, selector, port, domain(s.Corefile()), want)
 }
 
-// ask waits until all running Pods answer as wanted, for the domain as well if it is not "".
+// ask waits until all ready Pods answer as wanted, for the domain as well if it is not "".
 func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Selector, port int32, domain string,
 	want bool) error {
 	r.Say("%s: asking the Pods in %s for %s; a changed configuration takes up to two minutes", r.Name, namespace, zone)
@@ -420,14 +462,14 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 		}
 		asked := 0
 		for i := range pods {
-			if p := &pods[i]; running(p) {
+			if p := &pods[i]; ready(p) {
 				asked++
 				if why := r.askPod(ctx, p, port, domain, want); why != "" {
 					return false, "Pod " + p.Name + " " + why, nil
 				}
 			}
 		}
-		return asked > 0, "no Pod runs", nil
+		return asked > 0 || !want, "no Pod is ready", nil
 	})
 	return r.Failed(err, "asking for %s", zone)
 }

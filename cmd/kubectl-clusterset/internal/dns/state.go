@@ -5,6 +5,8 @@ package dns
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -36,11 +38,11 @@ type State struct {
 	Deployment *appsv1.Deployment         // the cluster's DNS, unless an operator runs it as a DaemonSet
 	Config     *corev1.ConfigMap          // with the Corefile that Deployment mounts
 	ConfigKey  string                     // of the Corefile in Config
-	Custom     *corev1.ConfigMap          // whose keys *.server the Corefile imports; only Named if it does not exist
+	Custom     *corev1.ConfigMap          // whose keys the Corefile imports; without a resourceVersion until it exists
 	KubeDNS    *corev1.ConfigMap          // kube-dns, which is not CoreDNS
 	Operator   *unstructured.Unstructured // OpenShift's DNS
 	HelmConfig *unstructured.Unstructured // RKE2's HelmChartConfig
-	NodeLocal  bool                       // NodeLocal DNSCache runs
+	NodeLocal  *corev1.ConfigMap          // of NodeLocal DNSCache, with its Corefile
 	Beside     *appsv1.Deployment         // ours
 	Service    *corev1.Service            // ours
 
@@ -50,39 +52,46 @@ type State struct {
 
 // Read reads the State of a cluster.
 func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
-	s := &State{}
+	s, err := ReadCorefile(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes, client.Limit(20)); err != nil {
 		return nil, c.Failed(err, "listing Nodes")
 	}
 	s.Nodes = nodes.Items
+	var errs [6]error
+	s.KubeDNS, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
+	s.Beside, errs[1] = BesideDeployment(ctx, c)
+	s.Service, errs[2] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
+	s.Operator, errs[3] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
+	s.HelmConfig, errs[4] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
+	s.NodeLocal, errs[5] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "node-local-dns")
+	return s, c.Failed(errors.Join(errs[:]...), "reading what the cluster has for DNS")
+}
+
+// ReadCorefile reads the Deployment, its Corefile, and what the Corefile imports from a ConfigMap.
+func ReadCorefile(ctx context.Context, c *cluster.Cluster) (*State, error) {
+	s := &State{}
 	var err error
-	if s.Deployment, err = Deployment(ctx, c); err != nil {
+	if s.Deployment, err = deployment(ctx, c); err != nil {
 		return nil, err
 	}
-	var errs [7]error
-	if name, key := CorefileOf(s.Deployment); name != "" {
-		s.ConfigKey = key
-		s.Config, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, name)
+	name, key := corefileOf(s.Deployment)
+	if name == "" {
+		return s, nil
+	}
+	s.ConfigKey = key
+	if s.Config, err = read[*corev1.ConfigMap](ctx, c, kubeSystem, name); err != nil {
+		return nil, c.Failed(err, "reading ConfigMap %s", name)
 	}
 	if name := customOf(s); name != "" {
-		if s.Custom, errs[1] = read[*corev1.ConfigMap](ctx, c, kubeSystem, name); s.Custom == nil {
+		if s.Custom, err = read[*corev1.ConfigMap](ctx, c, kubeSystem, name); s.Custom == nil {
 			s.Custom = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: name}}
 		}
 	}
-	s.KubeDNS, errs[2] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
-	s.Beside, errs[3] = BesideDeployment(ctx, c)
-	s.Service, errs[4] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
-	s.Operator, errs[5] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
-	s.HelmConfig, errs[6] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
-	for _, err := range errs {
-		if err != nil {
-			return nil, c.Failed(err, "reading what the cluster has for DNS")
-		}
-	}
-	nodeLocal, err := read[*corev1.ConfigMap](ctx, c, kubeSystem, "node-local-dns")
-	s.NodeLocal = nodeLocal != nil
-	return s, c.Failed(err, "reading ConfigMap %s/node-local-dns", kubeSystem)
+	return s, c.Failed(err, "reading what the Corefile imports")
 }
 
 func read[T interface {
@@ -105,8 +114,8 @@ func readKind(ctx context.Context, c *cluster.Cluster, version, kind, namespace,
 	return o, err
 }
 
-// Deployment returns that of the cluster's DNS, or nil.
-func Deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
+// deployment returns that of the cluster's DNS, or nil.
+func deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
 	var found appsv1.DeploymentList
 	err := c.List(ctx, &found, client.InNamespace(kubeSystem), client.MatchingLabels{"k8s-app": "kube-dns"})
 	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
@@ -122,8 +131,8 @@ func BesideDeployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployme
 	return read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 }
 
-// CorefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
-func CorefileOf(d *appsv1.Deployment) (name, key string) {
+// corefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
+func corefileOf(d *appsv1.Deployment) (name, key string) {
 	if d == nil {
 		return "", ""
 	}
@@ -137,32 +146,18 @@ func CorefileOf(d *appsv1.Deployment) (name, key string) {
 			}
 		}
 	}
-	return "", ""
+	return mounted(d, corefileFolder), "Corefile"
 }
 
-// customOf returns the ConfigMap that is mounted where the Corefile imports *.server from, or "".
-func customOf(s *State) string {
-	text := s.Corefile()
-	if s.Deployment == nil || text == "" {
-		return ""
+// corefileFolder is where CoreDNS's Corefile is, to which its imports are relative.
+const corefileFolder = "/etc/coredns"
+
+// mounted returns the ConfigMap that a Deployment mounts as a folder, or "".
+func mounted(d *appsv1.Deployment, folder string) string {
+	if !path.IsAbs(folder) {
+		folder = path.Join(corefileFolder, folder)
 	}
-	c, err := corefile.Parse(text)
-	if err != nil {
-		return ""
-	}
-	folder := ""
-	for _, pattern := range c.Unknown {
-		if path.Base(pattern) == "*.server" {
-			folder = path.Dir(pattern)
-		}
-	}
-	if folder == "" {
-		return ""
-	}
-	if !path.IsAbs(folder) { // to the Corefile's own folder
-		folder = path.Join("/etc/coredns", folder)
-	}
-	spec := &s.Deployment.Spec.Template.Spec
+	spec := &d.Spec.Template.Spec
 	for _, container := range spec.Containers {
 		for _, m := range container.VolumeMounts {
 			i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
@@ -172,6 +167,41 @@ func customOf(s *State) string {
 		}
 	}
 	return ""
+}
+
+// customOf returns the ConfigMap that is mounted where the Corefile imports *.server from, or "".
+func customOf(s *State) string {
+	c, err := corefile.Parse(s.Corefile())
+	if err != nil {
+		return ""
+	}
+	for _, pattern := range c.Unknown {
+		if path.Base(pattern) == "*.server" {
+			return mounted(s.Deployment, path.Dir(pattern))
+		}
+	}
+	return ""
+}
+
+// Imported returns the Corefile with the keys of Custom in place of the lines that import them, or "".
+func (s *State) Imported() string {
+	if s.Custom == nil {
+		return s.Corefile()
+	}
+	var out strings.Builder
+	for line := range strings.Lines(s.Corefile()) {
+		words := strings.Fields(line)
+		if len(words) != 2 || words[0] != "import" || mounted(s.Deployment, path.Dir(words[1])) != s.Custom.Name {
+			out.WriteString(line)
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.Custom.Data)) {
+			if matches, _ := path.Match(path.Base(words[1]), key); matches {
+				out.WriteString(s.Custom.Data[key] + "\n")
+			}
+		}
+	}
+	return out.String()
 }
 
 // Corefile returns the cluster's Corefile, or "".
@@ -216,7 +246,7 @@ func (s *State) servers() (namespace string, selector labels.Selector, port int3
 func tcpPort(d *appsv1.Deployment) int32 {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, p := range c.Ports {
-			if strings.HasPrefix(p.Name, "dns") && p.Protocol == corev1.ProtocolTCP {
+			if p.Protocol == corev1.ProtocolTCP && (p.Name == "dns-tcp" || p.Name == "dns") {
 				return p.ContainerPort
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +52,9 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
 	if out.Mode == "" {
 		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
+	} else if out.Image == "" {
+		find(report.Errorf(install, "the cluster's CoreDNS has the image %s again, which lacks our plugin",
+			s.container().Image))
 	} else if p, err := Install(s, Wanted{Image: out.Image}); err != nil {
 		what, remedy, _ := strings.Cut(err.Error(), "\n  → ")
 		find(report.Errorf(cmp.Or(remedy, install), "%s", what))
@@ -65,16 +70,12 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 			find(report.Warningf(install, "image %s is not that of this kubectl-clusterset, %s", out.Image, release))
 		}
 	}
-	namespace, selector, port := s.servers()
-	if selector == nil || !r.Wait {
-		return out, nil
-	}
-	pods, err := r.pods(ctx, namespace, selector)
-	if err != nil {
-		return nil, r.Failed(err, "listing Pods")
-	}
 	if out.Mode != "" {
-		for _, d := range []*appsv1.Deployment{s.Deployment, s.Beside} {
+		all := []*appsv1.Deployment{s.Beside}
+		if s.Config != nil { // else a cloud may have replaced kube-dns
+			all = append(all, s.Deployment)
+		}
+		for _, d := range all {
 			if d == nil {
 				continue
 			}
@@ -87,61 +88,97 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 			}
 		}
 	}
+	namespace, selector, port := s.servers()
+	if selector == nil || !r.Wait {
+		return out, nil
+	}
+	pods, err := r.pods(ctx, namespace, selector)
+	if err != nil {
+		return nil, r.Failed(err, "listing Pods")
+	}
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !ready(&p) })
+	problems := make([]string, len(pods))
+	atOnce(len(pods), func(i int) { problems[i] = r.askPod(ctx, &pods[i], port, domain(s.Corefile()), true) })
 	answering := ""
-	for i := range pods {
-		if p := &pods[i]; running(p) {
-			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
-			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
-				find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, p.Name), "Pod %s %s", p.Name, one.Problem))
-			}
-			if one.Problem == "" {
-				answering = p.Name
-			}
+	for i, problem := range problems {
+		out.Pods = append(out.Pods, PodReport{Name: pods[i].Name, Problem: problem})
+		if problem != "" && out.Mode != "" {
+			find(report.Errorf(s.lookAt(&pods[i]), "Pod %s %s", pods[i].Name, problem))
+		}
+		if problem == "" {
+			answering = pods[i].Name
 		}
 	}
 	if lost && answering != "" {
 		find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, answering), doctor.Earlier))
 	}
 	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 {
-		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS runs"))
+		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS is ready"))
 	}
 	return out, nil
 }
 
-// running reports whether a Pod should answer.
-func running(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+// atOnce calls do for each index, ten at a time.
+func atOnce(n int, do func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(10)
+	for i := range n {
+		group.Go(func() error { do(i); return nil })
+	}
+	_ = group.Wait() // there are no errors
 }
 
-// Unanswered asks every running Pod of the cluster's DNS for the zone, and returns those that do not answer it. It
-// fails if a Pod cannot be asked.
-func (r *Runner) Unanswered(ctx context.Context) (out []doctor.Unanswered, err error) {
-	s, err := Read(ctx, r.Cluster)
-	if err != nil {
-		return nil, err
+// ready reports whether a Pod should answer. A Pod that crashes, or whose node is lost, is in the phase Running, too.
+func ready(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// lookAt is where to look if a Pod of the cluster's DNS does not answer the zone.
+func (s *State) lookAt(p *corev1.Pod) string {
+	look := fmt.Sprintf(doctor.RefusedAt, p.Namespace, p.Name)
+	if s.Beside != nil {
+		look = "kubectl -n " + besideNamespace + " get pods; " + look
 	}
+	return look
+}
+
+// Unanswered asks every ready Pod of the cluster's DNS for the zone. It returns how many it asked, and those that do
+// not answer. It fails if none could be asked.
+func (r *Runner) Unanswered(ctx context.Context, s *State) (asked int, out []doctor.Unanswered, err error) {
 	namespace, selector, port := s.servers()
 	if selector == nil { // DNS runs elsewhere
-		return nil, nil
+		return 0, nil, nil
 	}
 	pods, err := r.pods(ctx, namespace, selector)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !ready(&p) })
+	why, errs := make([]string, len(pods)), make([]error, len(pods))
+	atOnce(len(pods), func(i int) {
+		version, err := r.Ask(ctx, &pods[i], port, versionQuestion())
+		switch {
+		case err != nil:
+			why[i], errs[i] = err.Error(), fmt.Errorf("pod %s: %w", pods[i].Name, err)
+		case len(version.Answer) == 0:
+			why[i] = refused(version)
+		}
+	})
+	if !slices.Contains(errs, nil) && len(pods) > 0 {
+		return 0, nil, errs[0]
 	}
 	for i := range pods {
-		p := &pods[i]
-		if !running(p) {
-			continue
-		}
-		version, err := r.Ask(ctx, p, port, versionQuestion())
-		if err != nil {
-			return nil, fmt.Errorf("pod %s: %w", p.Name, err)
-		}
-		if len(version.Answer) == 0 {
-			out = append(out, doctor.Unanswered{Pod: p.Name, Why: refused(version)})
+		if why[i] != "" {
+			look := s.lookAt(&pods[i])
+			if s.Mode() == "" && !answered(s.Imported()) {
+				look = doctor.InstallDNS
+			}
+			out = append(out, doctor.Unanswered{Pod: pods[i].Name, Why: why[i], Remedy: look})
 		}
 	}
-	return out, nil
+	return len(pods), out, nil
 }
 
 // PrintReport writes a report for people.

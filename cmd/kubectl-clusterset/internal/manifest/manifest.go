@@ -11,9 +11,7 @@ import (
 	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
-	kustomize "sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -75,11 +73,7 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := overlay(disk, folder, v)
-	if err != nil {
-		return nil, err
-	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, root)
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/deploy/"+folder)
 	if err != nil {
 		return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
 	}
@@ -98,7 +92,7 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 			if object.GetName() == hubName {
 				object.SetName(HubDeployment(v.Namespace))
 			}
-			setImage(object, v.Image)
+			setContainer(object, v)
 		}
 		out = append(out, object)
 	}
@@ -122,34 +116,24 @@ func load() (filesys.FileSystem, error) {
 	return disk, err
 }
 
-// overlay adds a kustomization with further arguments of the Deployment.
-func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
-	k := kustomize.Kustomization{
-		TypeMeta:  kustomize.TypeMeta{APIVersion: kustomize.KustomizationVersion, Kind: kustomize.KustomizationKind},
-		Resources: []string{"../deploy/" + folder},
-	}
-	if len(v.Args) > 0 {
-		var patch strings.Builder
-		for _, a := range v.Args {
-			fmt.Fprintf(&patch, "- {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", a)
-		}
-		deployments := &kustomize.Selector{ResId: resid.ResId{Gvk: resid.NewGvk("apps", "v1", "Deployment")}}
-		k.Patches = []kustomize.Patch{{Patch: patch.String(), Target: deployments}}
-	}
-	text, err := yaml.Marshal(k)
-	if err != nil {
-		return "", err
-	}
-	return "/overlay", disk.WriteFile("/overlay/kustomization.yaml", text)
-}
-
-// setImage sets the image of the first container of a Deployment, as it is given: without a tag, it has none.
-func setImage(o *unstructured.Unstructured, image string) {
+// setContainer sets the image of the first container of a Deployment as it is given (without a tag, it has none), and
+// adds its further arguments.
+func setContainer(o *unstructured.Unstructured, v Values) {
 	containers, found, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-	if image == "" || !found {
+	if !found {
 		return
 	}
-	containers[0].(map[string]any)["image"] = image
+	first := containers[0].(map[string]any)
+	if v.Image != "" {
+		first["image"] = v.Image
+	}
+	args, _ := first["args"].([]any)
+	for _, a := range v.Args {
+		args = append(args, a)
+	}
+	if len(v.Args) > 0 {
+		first["args"] = args
+	}
 	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
 }
 

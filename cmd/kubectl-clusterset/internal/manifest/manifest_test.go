@@ -171,6 +171,10 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 		{"the same of another project", "clusterproperties.about.k8s.io", func(*unstructured.Unstructured) {},
 			"others applied it"},
 		{"our own group", "serviceexportrecords.hub.clusterset-dns.io", func(*unstructured.Unstructured) {}, ""},
+		{"our own group, of a newer version", "serviceexportrecords.hub.clusterset-dns.io",
+			label("app.kubernetes.io/version", "v0.2.0"), "version v0.2.0 is newer than v0.1.0"},
+		{"our own group, of an older version", "serviceexportrecords.hub.clusterset-dns.io",
+			label("app.kubernetes.io/version", "v0.0.9"), ""},
 		{"our own group, from the future", "serviceexportrecords.hub.clusterset-dns.io", version(func(l []any) []any {
 			return append(l, map[string]any{"name": "v1", "served": true})
 		}), "it has version v1"},

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The labels with the version of mcs-api's CRDs.
+// The labels with the version of our own CRDs, and of mcs-api's.
 const (
+	labelOwn      = "app.kubernetes.io/version"
 	labelRelease  = "multicluster.x-k8s.io/release-version"
 	labelRevision = "multicluster.x-k8s.io/crd-schema-revision"
 )
@@ -26,7 +27,15 @@ func Keep(there, ours *unstructured.Unstructured) string {
 		return "it has version " + v + ", which this kubectl-clusterset does not know"
 	}
 	group, _, _ := unstructured.NestedString(ours.Object, "spec", "group")
-	if group == "hub.clusterset-dns.io" || len(servedOnlyBy(ours, there)) > 0 {
+	if group == "hub.clusterset-dns.io" {
+		theirs, err := version.ParseSemantic(there.GetLabels()[labelOwn])
+		mine, also := version.ParseSemantic(ours.GetLabels()[labelOwn])
+		if err == nil && also == nil && mine.LessThan(theirs) {
+			return fmt.Sprintf("its version v%s is newer than v%s", theirs, mine)
+		}
+		return ""
+	}
+	if len(servedOnlyBy(ours, there)) > 0 {
 		return ""
 	}
 	theirs, mine := releaseOf(there), releaseOf(ours)
