@@ -62,9 +62,13 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-			flags.StringVar(&r.hubNamespace, "hub-namespace", lifecycle.DefaultHubNamespace,
-				"namespace of the ClusterSet on the hub, and its name; "+
-					"status, doctor and leave default to that of this cluster's membership")
+			flags.StringVar(
+				&r.hubNamespace,
+				"hub-namespace",
+				lifecycle.DefaultHubNamespace,
+				"namespace of the ClusterSet on the hub, and its name; status, doctor, gather, version, join, and "+
+					"leave without --evict default to that of this cluster's membership",
+			)
 		}
 		cmd.AddCommand(sub)
 	}

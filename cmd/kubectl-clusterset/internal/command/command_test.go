@@ -1,7 +1,12 @@
 package command
 
 import (
+	"encoding/base64"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,5 +22,42 @@ func TestWithoutAContextNoClusterIsAsked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "the kubeconfig has no current context\n  → ") {
 			t.Errorf("%v: %v", args, err)
 		}
+	}
+}
+
+// TestRemediesNameTheNamespaceOfTheCredentials: join would look for another ClusterSet, and init would make one.
+func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
+	token := "a." + base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"iat": 1, "exp": 2, "sub": "system:serviceaccount:blue:mcs-east"}`)) + ".c"
+	answers := map[string]string{
+		"/version": `{"gitVersion": "v1.36.0"}`,
+		"/api":     `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis":    `{"kind": "APIGroupList", "apiVersion": "v1"}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [{"name": "secrets", "kind": "Secret",
+			"namespaced": true}]}`,
+		"/api/v1/namespaces/clusterset-system/secrets/hub-kubeconfig": `{"kind": "Secret", "apiVersion": "v1",
+			"data": {"token": "` + base64.StdEncoding.EncodeToString([]byte(token)) + `"}}`,
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if answers[r.URL.Path] == "" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprint(w, answers[r.URL.Path])
+	}))
+	defer api.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: east,
+		clusters: [{name: east, cluster: {server: "`+api.URL+`"}}],
+		contexts: [{name: east, context: {cluster: east}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	var out strings.Builder
+	cmd := New("v0.0.0-test", &out, io.Discard)
+	cmd.SetArgs([]string{"doctor"})
+	_ = cmd.ExecuteContext(t.Context()) // there are findings
+	if want := "join --hub-context=HUB --hub-namespace=blue --renew"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

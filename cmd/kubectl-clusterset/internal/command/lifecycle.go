@@ -2,7 +2,6 @@ package command
 
 import (
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,12 +63,11 @@ including during leave (which needs the hub).`,
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			r.options(&o.Options, dryRun)
-			if cmd.Flags().Changed("token-lifetime") && (o.TokenLifetime < 10*time.Minute ||
-				o.TokenLifetime > 24*time.Hour) {
-				return errors.New("--token-lifetime must be between 10m and 24h")
-			}
 			if o.Hub, err = r.hub(false); err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("hub-namespace") {
+				o.HubNamespace = "" // that of the membership
 			}
 			if o.Member, err = r.member(); err != nil {
 				return err

@@ -56,8 +56,13 @@ they differ. With --hub-kubeconfig or --hub-context, the hub's controller is sho
 					return dns.Running(ctx, member)
 				}))
 				if hub != nil {
+					namespace := r.hubNamespace
+					if _, set, err := member.Properties(cmd.Context()); err == nil && set != nil &&
+						!cmd.Flags().Changed("hub-namespace") {
+						namespace = set.Spec.Value
+					}
 					all = append(all, component(cmd.Context(), "hub", hub, func(ctx context.Context) (string, error) {
-						return image(ctx, hub, manifest.HubDeployment(r.hubNamespace))
+						return image(ctx, hub, manifest.HubDeployment(namespace))
 					}))
 				}
 			}
@@ -114,16 +119,17 @@ it to somebody: it has names and addresses of your clusters.`,
 			if err != nil {
 				return err
 			}
-			all := []support.Cluster{{Cluster: source.Member, Folder: "member", Logs: logs(source.Member)}}
-			if source.Hub != nil {
-				all = append(all, support.Cluster{Cluster: source.Hub, Folder: "hub", Namespace: r.hubNamespace,
-					Logs: logs(source.Hub)})
-			}
 			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 			if err != nil {
 				return report.WithRemedy(fmt.Errorf("writing the archive failed: %w", err), "another name: --file FILE")
 			}
-			err = support.Write(cmd.Context(), out, time.Now(), all, reports(cmd.Context(), r.version, source))
+			texts, namespace := reports(cmd.Context(), r.version, source)
+			all := []support.Cluster{{Cluster: source.Member, Folder: "member", Logs: logs(source.Member)}}
+			if source.Hub != nil {
+				all = append(all, support.Cluster{Cluster: source.Hub, Folder: "hub", Namespace: namespace,
+					Logs: logs(source.Hub)})
+			}
+			err = support.Write(cmd.Context(), out, time.Now(), all, texts)
 			if closing := out.Close(); err == nil {
 				err = closing
 			}
@@ -138,9 +144,10 @@ it to somebody: it has names and addresses of your clusters.`,
 	return cmd
 }
 
-// reports returns the reports of status and doctor, and the version, as files.
-func reports(ctx context.Context, version string, s gather.Source) map[string][]byte {
-	out := map[string][]byte{"version.txt": []byte(version + "\n")}
+// reports returns the reports of status and doctor, and the version, as files, and the ClusterSet's namespace on the
+// hub.
+func reports(ctx context.Context, version string, s gather.Source) (out map[string][]byte, namespace string) {
+	out, namespace = map[string][]byte{"version.txt": []byte(version + "\n")}, s.HubNamespace
 	put := func(name string, report any, err error) {
 		text, failed := json.MarshalIndent(report, "", "  ")
 		if err == nil {
@@ -155,13 +162,14 @@ func reports(ctx context.Context, version string, s gather.Source) map[string][]
 		put("status.json", nil, err)
 	} else {
 		put("status.json", status.Examine(facts), nil)
+		namespace = facts.Namespace
 	}
 	if facts, err := gather.Doctor(ctx, s); err != nil {
 		put("doctor.json", nil, err)
 	} else {
 		put("doctor.json", doctor.Examine(facts), nil)
 	}
-	return out
+	return out, namespace
 }
 
 // logs returns how to read logs from a cluster.

@@ -53,6 +53,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 			return t, err
 		}
 		all := status.Examine(facts)
+		r.hubNamespace = facts.Namespace // for remedies
 		flags := r.flags()
 		if hubOnly && r.hubKubeconfig+r.hubContext == "" {
 			flags.HubKubeconfig, flags.HubContext = flags.Kubeconfig, flags.Context
@@ -137,6 +138,7 @@ ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --h
 			return t, err
 		}
 		all := doctor.Examine(facts)
+		r.hubNamespace = facts.HubFacts.Namespace // for remedies
 		for i := range all.Outcomes {
 			r.flags().Repeat(all.Outcomes[i].Findings)
 		}

@@ -41,7 +41,7 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	if p == nil {
 		return false, j.unknown()
 	}
-	return true, taken(p, j.uid, j.Hub.Name)
+	return true, j.taken(p)
 }
 
 // unknown is the error of --renew for a member that the hub does not know.
@@ -59,8 +59,9 @@ func (j *join) unknown() error {
 		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)
 }
 
-// taken is the error if a claim is not for the cluster uid.
-func taken(p *inventoryv1alpha1.ClusterProfile, uid, hub string) error {
+// taken is the error if a claim is not for this cluster.
+func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
+	uid, hub := j.uid, j.Hub.Name
 	holder, joining := p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
@@ -68,11 +69,12 @@ func taken(p *inventoryv1alpha1.ClusterProfile, uid, hub string) error {
 			p.Name, hub), "wait, or check that clusterset-controller hub runs, and run the command again")
 	case holder != "" && holder != uid:
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
-			"UID %s", p.Name, hub, holder), "choose another with --cluster-id, or let that cluster leave first")
+			"UID %s", p.Name, hub, holder), "choose another with --cluster-id, or let that cluster leave first; if it "+
+			"is permanently lost: "+j.evict(p.Name))
 	case holder == "" && joining != "" && joining != uid:
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
 			"UID %s, which is joining",
-			p.Name, hub, joining), "choose another with --cluster-id, or kubectl clusterset leave "+p.Name+" --evict")
+			p.Name, hub, joining), "choose another with --cluster-id, or "+j.evict(p.Name))
 	case holder == "" && joining == "":
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
 			p.Name, hub),
@@ -131,8 +133,8 @@ func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
 }
 
-// inUse reports whether a claim is that of a member that has not left.
-func inUse(p *inventoryv1alpha1.ClusterProfile) bool {
+// claimInUse reports whether a claim is that of a member that has not left.
+func claimInUse(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationClusterUID] != "" &&
 		p.Annotations[clusterset.AnnotationLeft] == ""
 }

@@ -62,6 +62,22 @@ func TestID3ACloneJoinsWithAnIDOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestAnIDThatAnotherClusterHasIsFreedOnTheHub: the command names hub and ClusterSet, as this cluster is no hub.
+func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
+	for _, annotation := range []string{clusterset.AnnotationClusterUID, clusterset.AnnotationJoiningUID} {
+		for set, flag := range map[string]string{"blue": " --hub-namespace=blue", DefaultHubNamespace: ""} {
+			j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
+			j.setProperty = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: set}}
+			j.chooseNamespace(j.state)
+			want := "kubectl clusterset leave east --evict --hub-context HUB" + flag
+			if err := j.taken(profile("east", annotation, "other")); err == nil ||
+				!strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%s in %s: %v, want %q", annotation, set, err, want)
+			}
+		}
+	}
+}
+
 // TestID3AMemberThatTheHubHasForgottenIsTakenInAgain, with its id, by a join like the first; what has nothing to
 // renew says so, and does not send a member away that may stay.
 func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
@@ -123,7 +139,8 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 			state: state{setProperty: was}}
 		failed := j.run(t.Context(), func(context.Context) error { return errors.New("quota exceeded") })
 		for what, err := range map[string]error{"a step": failed, "the wait": j.await(t.Context())} {
-			if err == nil || strings.Contains(err.Error(), "to undo: kubectl clusterset leave") != told {
+			if err == nil || strings.Contains(err.Error(),
+				"to undo: kubectl clusterset leave --hub-context HUB") != told {
 				t.Errorf("%s of a member before: %v: %v", what, was != nil, err)
 			}
 		}
@@ -167,7 +184,7 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 			)
 			o, said := options(hub)
 			began := time.Now()
-			if err := giveUp(t.Context(), o, "east", 0, "uid"); err != nil {
+			if err := giveUp(t.Context(), o, "east", 0, "uid", false); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < c.atLeast {
@@ -194,7 +211,7 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 		return in.Delete(ctx, o, opts...)
 	}}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
 	o, said := options(hub)
-	if err := giveUp(t.Context(), o, "east", 0, "uid"); err != nil || tries != 3 {
+	if err := giveUp(t.Context(), o, "east", 0, "uid", false); err != nil || tries != 3 {
 		t.Errorf("%d tries: %v", tries, err)
 	}
 	if n := strings.Count(said.String(), "deleting"); n != 1 {
@@ -217,13 +234,15 @@ func TestAClaimMadeAgainEndsTheWait(t *testing.T) {
 	}}, first)
 	o, said := options(hub)
 	o.Timeout = 5 * time.Second
-	if err := giveUp(t.Context(), o, "east", 0, ""); err != nil || !strings.Contains(said.String(), "removed east") {
+	if err := giveUp(t.Context(), o, "east", 0, "", false); err != nil ||
+		!strings.Contains(said.String(), "removed east") {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
 
 // TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be
-// silent because its own way to the hub is cut. What is said of it is how to evict it, should that be wanted.
+// silent because its own way to the hub is cut. What is said of it is how to evict it, should that be wanted, and not
+// another ClusterSet's member of that ID.
 func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 	uid := clusterset.AnnotationClusterUID
 	id := func(value string) *aboutv1beta1.ClusterProperty {
@@ -249,6 +268,7 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 			}
 			hub := inMemory(interceptor.Funcs{}, objects...)
 			o, said := options(hub)
+			o.ofMembership = true
 			l := &leave{
 				LeaveOptions: &LeaveOptions{Options: *o, Force: c.force},
 				state:        state{uid: "uid", id: c.id},
@@ -266,7 +286,10 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 				if goes := slices.Contains(c.goes, id); client.IgnoreNotFound(err) != nil || goes == (err == nil) {
 					t.Errorf("%s must go: %v, and %v\n%s", id, goes, err, said)
 				} else if tells := strings.Contains(said.String(), id+" stays: ") &&
-					strings.Contains(said.String(), "leave "+id+" --evict"); tells == goes {
+					strings.Contains(
+						said.String(),
+						"leave "+id+" --evict --hub-context HUB --hub-namespace=blue",
+					); tells == goes {
 					t.Errorf("of %s, which goes: %v, it says\n%s", id, goes, said)
 				}
 			}
@@ -289,6 +312,20 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	}
 	if evicted, err := l.evicted(t.Context()); err != nil || !evicted {
 		t.Errorf("evicted: %v, %v", evicted, err)
+	}
+}
+
+// TestAHubThatKnowsThisMemberByAnotherUIDSaysSo: the ID is there, so "no member" would be wrong.
+func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
+	o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "other")))
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}},
+		stays: map[string]bool{}, state: state{uid: "uid",
+			id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
+			setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
+	_, err := l.evicted(t.Context())
+	const want = "has no member east with the kube-system UID of this cluster"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 

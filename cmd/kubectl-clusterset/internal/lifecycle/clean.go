@@ -30,7 +30,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// plan fills objects with what join applied and still exists, except what others need.
+// plan fills objects with what join applied and still exists, except what others need, and what Helm installed.
 func (l *leave) plan(ctx context.Context) error {
 	l.objects = nil
 	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
@@ -52,6 +52,10 @@ func (l *leave) plan(ctx context.Context) error {
 		if err != nil {
 			return l.Member.Failed(err, "reading %s", cluster.Title(o))
 		}
+		if release := existing.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
+			l.helm = release
+			continue
+		}
 		why, err := l.keep(ctx, existing)
 		if err != nil {
 			return err
@@ -64,6 +68,9 @@ func (l *leave) plan(ctx context.Context) error {
 			continue
 		}
 		l.objects = append(l.objects, o)
+	}
+	if l.helm != "" { // Helm keeps its record of the release in the namespace
+		l.objects = without(l.objects, "Namespace")
 	}
 	if l.id != nil {
 		id := &unstructured.Unstructured{}
@@ -87,14 +94,16 @@ func created(id *unstructured.Unstructured) bool {
 
 // keep returns why an object stays, or "".
 func (l *leave) keep(ctx context.Context, o *unstructured.Unstructured) (string, error) {
+	kind := o.GetKind()
+	if kind != "CustomResourceDefinition" && kind != "Namespace" {
+		return "", nil
+	}
 	isHub := &apiextensionsv1.CustomResourceDefinition{}
 	err := l.Member.Get(ctx, client.ObjectKey{Name: "clustersets.hub.clusterset-dns.io"}, isHub)
 	if client.IgnoreNotFound(err) != nil {
 		return "", l.Member.Failed(err, "reading CustomResourceDefinition %s", "clustersets.hub.clusterset-dns.io")
 	}
-	switch kind := o.GetKind(); {
-	case kind != "CustomResourceDefinition" && kind != "Namespace":
-		return "", nil
+	switch {
 	case err == nil:
 		return "this cluster is also a hub", nil
 	case kind == "Namespace":
@@ -102,11 +111,11 @@ func (l *leave) keep(ctx context.Context, o *unstructured.Unstructured) (string,
 	case !manifest.OnlyOurs(o):
 		return "others applied it", nil
 	}
-	return l.inUse(ctx, o)
+	return l.neededBy(ctx, o)
 }
 
-// inUse returns what needs a kind: objects that are not ours, or CoreDNS.
-func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
+// neededBy returns what needs a kind: objects that are not ours, or CoreDNS.
+func (l *leave) neededBy(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 	if group == "multicluster.x-k8s.io" {

@@ -29,6 +29,35 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
+// TestLeavingLeavesAReleaseToHelm, with the namespace, where Helm keeps its record of it. What join added goes.
+func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
+	system := metav1.ObjectMeta{Namespace: kube.SystemNamespace}
+	agent := &appsv1.Deployment{ObjectMeta: system}
+	agent.Name, agent.Annotations = "clusterset-controller", map[string]string{"meta.helm.sh/release-name": "member"}
+	agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+	secret := &corev1.Secret{ObjectMeta: system}
+	secret.Name = clusterset.SecretHub
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kube.SystemNamespace}}
+	member := inMemory(interceptor.Funcs{}, agent, secret, namespace,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	o, said := options(nil)
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}, stays: map[string]bool{}}
+	for _, step := range []func(context.Context) error{l.plan, l.run} {
+		if err := step(t.Context()); err != nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+	}
+	for o, stays := range map[client.Object]bool{agent: true, namespace: true, secret: false} {
+		err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+		if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
+			t.Errorf("%s must stay: %v; %v", cluster.Title(o), stays, err)
+		}
+	}
+	if want := "\nnext: helm uninstall member -n clusterset-system\n"; !strings.HasSuffix(said.String(), want) {
+		t.Errorf("it does not end in %q:\n%s", want, said)
+	}
+}
+
 // TestLeavingAfterAnAgentThatIsGoneForGood: nobody else deletes what it made, which answers and takes VIPs still; a
 // range of the user's is let go, and what is the user's stays. An API server forgets the policy that reserves derived
 // Services to the agent a moment later.

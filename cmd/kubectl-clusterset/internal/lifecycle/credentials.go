@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -44,9 +46,15 @@ func (j *join) credentials(ctx context.Context) error {
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
 		return j.Hub.Failed(err, "requesting a token of %s", account.Name)
 	}
-	secret, err := j.secret(request.Status.Token)
+	secret, server, err := j.secret(request.Status.Token)
 	if err != nil {
 		return err
+	}
+	if server == j.Hub.Config.Host {
+		profile := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
+		if err := accepted(ctx, j.Hub, request.Status.Token, profile); err != nil {
+			return err
+		}
 	}
 	if err := j.Member.Apply(ctx, []*unstructured.Unstructured{secret}, j.Say); err != nil {
 		return err
@@ -56,31 +64,48 @@ func (j *join) credentials(ctx context.Context) error {
 	return nil
 }
 
-// secret returns clusterset-system/hub-kubeconfig.
-func (j *join) secret(token string) (*unstructured.Unstructured, error) {
+// accepted returns an error if the admin's way to the hub is a proxy that accepts no ServiceAccount tokens, as some
+// providers have: the agent could not use it. Any other problem with the token is the agent's to report.
+func accepted(ctx context.Context, admin *cluster.Cluster, token string, profile types.NamespacedName) error {
+	cfg := rest.AnonymousClientConfig(admin.Config)
+	cfg.BearerToken = token
+	hub, err := cluster.New(admin.Name, cfg)
+	if err != nil {
+		return err
+	}
+	err = cluster.Until(ctx, 5*time.Second, func(ctx context.Context) (bool, string, error) { // the account is new
+		_, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, profile)
+		return !apierrors.IsUnauthorized(err), "", err
+	})
+	if err != nil {
+		return report.WithRemedy(hub.Failed(err, "authenticating at %s with the token of a ServiceAccount", cfg.Host),
+			"if that is a proxy: --hub-server with the URL of the API server itself")
+	}
+	return nil
+}
+
+// secret returns clusterset-system/hub-kubeconfig, and the hub's URL in it.
+func (j *join) secret(token string) (secret *unstructured.Unstructured, server string, err error) {
 	cfg := rest.CopyConfig(j.Hub.Config)
 	if err := rest.LoadTLSFiles(cfg); err != nil {
-		return nil, j.Hub.Failed(err, "reading the kubeconfig's certificates")
+		return nil, "", j.Hub.Failed(err, "reading the kubeconfig's certificates")
 	}
 	file := clientcmdapi.NewConfig()
-	file.Clusters["hub"] = j.address(cfg)
+	hub := j.address(cfg)
+	file.Clusters["hub"] = hub
 	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: tokenKey}
 	file.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "member"}
 	file.CurrentContext = "hub"
 	text, err := clientcmd.Write(*file)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	secret := &corev1.Secret{
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
 		Data:       map[string][]byte{kubeconfigKey: text, tokenKey: []byte(token)},
-	}
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
-	if err != nil {
-		return nil, err
-	}
-	return &unstructured.Unstructured{Object: object}, nil
+	})
+	return &unstructured.Unstructured{Object: object}, hub.Server, err
 }
 
 // address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
@@ -194,13 +219,13 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) strin
 // four minutes.
 const Recent = 10 * time.Minute
 
-// AgentEvent returns the latest reason that the agent gave, since then, why its cluster is not a member, or "".
+// AgentEvent returns the note of the latest Event NotAMember after since, or "" without one.
 func AgentEvent(ctx context.Context, c *cluster.Cluster, since time.Time) (reason string, err error) {
 	var events eventsv1.EventList
 	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
 		return "", err
 	}
-	last := since.Add(-time.Second)
+	last := since.Add(-time.Minute) // since may be by a workstation's clock
 	for i := range events.Items {
 		e := &events.Items[i]
 		if at := facts.EventTime(e); e.Reason == "NotAMember" && at.After(last) {

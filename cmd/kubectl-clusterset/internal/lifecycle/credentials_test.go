@@ -3,8 +3,11 @@ package lifecycle
 import (
 	"context"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +24,10 @@ import (
 // TestRenewingKeepsTheWayToTheHub: address, name and lifetime stay as they were first asked for, unless others are,
 // or the hub is another; and what changes is said.
 func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
-	const first, here = "https://hub.internal:6443", "https://10.0.0.1:6443"
+	const first, there, here = "https://hub.internal:6443", "https://127.0.0.1:1", "https://127.0.0.1:2"
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	for what, c := range map[string]struct {
 		ca, server string // of this run
 		lifetime   time.Duration
@@ -30,9 +36,9 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 		lives      time.Duration
 		says       string
 	}{
-		"as it was":     {"ca", "", 0, first, "hub", time.Hour, "stays " + first},
-		"asked for":     {"ca\n", "https://new", 2 * time.Hour, "https://new", "here", 2 * time.Hour, ""},
-		"another hub's": {"ca of another", "", 0, here, "here", time.Hour, "not " + first + " any more"},
+		"as it was":     {ca, "", 0, first, "hub", time.Hour, "stays " + first},
+		"asked for":     {ca + "\n", "https://new", 2 * time.Hour, "https://new", "here", 2 * time.Hour, ""},
+		"another hub's": {ca + ca, "", 0, here, "here", time.Hour, "not " + first + " any more"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			member := inMemory(interceptor.Funcs{},
@@ -59,10 +65,10 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 				}
 				return j.keptAddress(), asked, said.String()
 			}
-			if _, lives, _ := run("ca", "https://there", "hub", "", 0); lives != 24*time.Hour {
+			if _, lives, _ := run(ca, there, "hub", "", 0); lives != 24*time.Hour {
 				t.Errorf("a token at first lives for %v", lives)
 			}
-			run("ca", "https://there", "hub", first, time.Hour)
+			run(ca, there, "hub", first, time.Hour)
 			way, lives, said := run(c.ca, here, "here", c.server, c.lifetime)
 			if way.Server != c.address || way.TLSServerName != c.name ||
 				string(way.CertificateAuthorityData) != c.ca || lives != c.lives {
@@ -70,6 +76,48 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 			}
 			if !strings.Contains(said, c.says) {
 				t.Errorf("it says %q, and not %q", said, c.says)
+			}
+		})
+	}
+}
+
+// TestAProxyThatRefusesTokensIsNoWayToTheHub for an agent, which has nothing else. After any other answer, join goes
+// on. It does not try another way than the admin's, which may not lead to the hub from here.
+func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
+	for what, c := range map[string]struct {
+		status  int
+		server  string
+		refused bool
+	}{
+		"a proxy":             {http.StatusUnauthorized, "", true},
+		"a proxy, and around": {http.StatusUnauthorized, "https://127.0.0.1:1", false},
+		"without rights yet":  {http.StatusForbidden, "", false},
+		"broken":              {http.StatusServiceUnavailable, "", false},
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if is := r.Header.Get("Authorization"); is != "Bearer issued" {
+					t.Errorf("asked as %q", is)
+				}
+				w.WriteHeader(c.status)
+			}))
+			defer server.Close()
+			hub := inMemory(interceptor.Funcs{SubResourceCreate: func(_ context.Context, _ client.Client, _ string,
+				_, sub client.Object, _ ...client.SubResourceCreateOption) error {
+				sub.(*authenticationv1.TokenRequest).Status.Token = "issued"
+				return nil
+			}})
+			hub.Config = &rest.Config{Host: server.URL, BearerToken: "the admin's"}
+			o, _ := options(hub)
+			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east",
+				HubServer: c.server}}
+			err := j.credentials(t.Context())
+			if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--hub-server") {
+				t.Errorf("refused: %v, want %v", err, c.refused)
+			}
+			if err := j.readSecret(t.Context()); err != nil || (j.kept == nil) != c.refused {
+				t.Errorf("a Secret is written: %v, %v", j.kept != nil, err)
 			}
 		})
 	}

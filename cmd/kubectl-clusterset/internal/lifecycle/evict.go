@@ -40,7 +40,7 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	if err := o.Hub.Allowed(ctx, []cluster.Right{deleteClaim(o.HubNamespace, id)}); err != nil {
 		return err
 	}
-	if err := giveUp(ctx, o, id, 0, ""); err != nil {
+	if err := giveUp(ctx, o, id, 0, "", false); err != nil {
 		return err
 	}
 	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
@@ -72,13 +72,15 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 }
 
 // giveUp waits until a ClusterProfile is gone, and deletes it if it still exists after patience. With a uid, it deletes
-// only a claim of that cluster, and a claim in use only after its Lease has expired: a clone has the same UID.
-func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
+// only a claim of that cluster, and a claim in use only after its Lease has expired, and never with force: a clone has
+// the same UID.
+func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string, force bool) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)
 	var deleted types.UID // of the claim that was deleted
 	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
 	taken, renewed := false, false // another cluster holds the claim; another agent renewed the Lease
+	spared := false                // force leaves the claim
 	began, firstVersion := time.Now(), ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
@@ -89,7 +91,10 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			taken = p != nil && deleted == ""
 			return true, "", nil
 		}
-		if uid != "" && inUse(p) {
+		if uid != "" && claimInUse(p) {
+			if spared = force; spared {
+				return true, "", nil
+			}
 			now, err := kube.Get[*coordinationv1.Lease](ctx, o.Hub, name)
 			if err != nil {
 				return false, "", err
@@ -123,6 +128,11 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 	if err != nil {
 		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id),
 			facts.HubLog)
+	}
+	if spared {
+		o.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no clone: %s",
+			id, o.evict(id))
+		return nil
 	}
 	if renewed {
 		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)

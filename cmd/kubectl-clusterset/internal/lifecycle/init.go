@@ -73,17 +73,21 @@ func Init(ctx context.Context, o *InitOptions) error {
 			return err
 		}
 	}
-	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: kubectl clusterset join --context MEMBER "+
-		"--hub-context HUB --cluster-id ID%s", o.HubNamespace, imageFlag(o.Image))
+	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: %s", o.HubNamespace, o.next())
 	return nil
 }
 
-// imageFlag returns the flag that a next command needs for the same image.
-func imageFlag(image string) string {
-	if image == "" {
-		return ""
+// next returns the command that makes a cluster a member.
+func (o *InitOptions) next() string {
+	command := "kubectl clusterset join --context MEMBER --hub-context HUB"
+	if o.HubNamespace != DefaultHubNamespace {
+		command += " --hub-namespace=" + o.HubNamespace
 	}
-	return " --image " + image
+	command += " --cluster-id ID"
+	if o.Image != "" {
+		command += " --image " + o.Image
+	}
+	return command
 }
 
 // render returns what is applied.
@@ -163,8 +167,8 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := kube.Delete(again, o.Hub.Client, binding); err != nil {
-			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → kubectl -n %[3]s delete rolebinding %[1]s",
-				binding.Name, err, binding.Namespace)
+			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → on the hub: kubectl -n %[3]s delete rolebinding "+
+				"%[1]s", binding.Name, err, binding.Namespace)
 		}
 	}()
 	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)
@@ -240,7 +244,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 	})
 	if err != nil {
 		return report.WithRemedy(o.Hub.Failed(err, "starting clusterset-controller hub"),
-			"kubectl clusterset init --image IMAGE, one that the nodes can pull; members can already join")
+			"run the same command with --image IMAGE, one that the nodes can pull; members can already join")
 	}
 	return nil
 }

@@ -59,8 +59,8 @@ type state struct {
 	id, setProperty *aboutv1beta1.ClusterProperty
 }
 
-// Join makes a cluster a member. It first writes the claim on the hub, and nothing in the cluster before it holds the
-// claim.
+// Join makes a cluster a member. It claims the cluster ID on the hub before it writes to the cluster. With Renew, it
+// replaces only the account's rights and the Secret.
 func Join(ctx context.Context, o *JoinOptions) error {
 	j := &join{JoinOptions: o}
 	if err := j.preflight(ctx); err != nil {
@@ -114,13 +114,13 @@ func (j *join) undo() string {
 	if j.setProperty != nil {
 		return ""
 	}
-	return "; to undo: kubectl clusterset leave"
+	return "; to undo: kubectl clusterset leave --hub-context HUB"
 }
 
 // preflight reads both clusters and checks all preconditions.
 func (j *join) preflight(ctx context.Context) (err error) {
-	if err := checkNamespace(j.HubNamespace); err != nil {
-		return err
+	if t := j.TokenLifetime; t != 0 && (t < shortest || t > longest) {
+		return errors.New("--token-lifetime must be between 10m and 24h")
 	}
 	if j.Hub.Config.Insecure {
 		return report.WithRemedy(errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member "+
@@ -130,6 +130,10 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return err
 	}
 	if j.state, err = read(ctx, j.Member); err != nil {
+		return err
+	}
+	j.chooseNamespace(j.state)
+	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
 	if err := j.chooseID(ctx); err != nil {
@@ -260,8 +264,8 @@ func (j *join) hubReady(ctx context.Context) error {
 }
 
 // leaving reports whether the member was told to leave.
-func (j *join) leaving() bool {
-	return j.setProperty != nil && j.setProperty.Annotations[clusterset.AnnotationLeaving] != ""
+func (s *state) leaving() bool {
+	return s.setProperty != nil && s.setProperty.Annotations[clusterset.AnnotationLeaving] != ""
 }
 
 // membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
@@ -287,14 +291,21 @@ func (j *join) membership() error {
 }
 
 func (j *join) checkRights(ctx context.Context) error {
-	hub := append(cluster.RightsTo(j.hubSide, write...),
+	there, here := j.hubSide, j.here
+	if j.Renew {
+		there, here = without(there, "ClusterProfile"), nil
+	}
+	hub := append(cluster.RightsTo(there, write...),
 		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace,
 			Name: clusterset.AccountPrefix + j.ClusterID})
-	member := append(cluster.RightsTo(j.here, write...),
-		cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
+	member := append(cluster.RightsTo(here, write...),
 		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "create", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "patch", Resource: "secrets", Namespace: kube.SystemNamespace})
+	if !j.Renew {
+		member = append(member,
+			cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
+	}
 	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, member))
 }
 
@@ -324,7 +335,8 @@ func (j *join) namespaceFree(ctx context.Context) error {
 	return nil
 }
 
-// name writes the cluster ID. One that exists belongs to the user, and stays when the cluster leaves.
+// name creates the ClusterProperty with the cluster ID, unless there is one. Leave deletes it only if join or the agent
+// created it.
 func (j *join) name(ctx context.Context) error {
 	if j.id != nil {
 		return nil

@@ -1,20 +1,30 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -126,6 +136,89 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
 			!strings.Contains(err.Error(), "https://prod") {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAMemberJoinsAgainInItsOwnClusterSet if --hub-namespace is not given, as in the remedies that say join --renew.
+func TestAMemberJoinsAgainInItsOwnClusterSet(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+	}))
+	defer server.Close()
+	property := func(name, value string) client.Object {
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	}
+	id, set := property(clusterset.PropertyID, "east"), property(clusterset.PropertySet, "blue")
+	for _, c := range []struct {
+		given string
+		here  []client.Object
+		want  string
+	}{
+		{"", []client.Object{id, set}, "namespace: blue\n"},
+		{"red", []client.Object{id, set}, "namespace red of the hub holds 0 ClusterSets"},
+		{"", []client.Object{id}, "namespace clusterset of the hub holds 0 ClusterSets"},
+	} {
+		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
+		member := inMemory(interceptor.Funcs{}, append(c.here, system)...)
+		hub := inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"),
+			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+		member.Config, hub.Config = &rest.Config{Host: server.URL}, &rest.Config{Host: server.URL}
+		o, _ := options(hub)
+		var out strings.Builder
+		o.HubNamespace, o.DryRun, o.Release = c.given, &out, "r/c:v1"
+		err := Join(t.Context(), &JoinOptions{Options: *o, Member: member, Renew: true})
+		if got := fmt.Sprint(out.String(), err); !strings.Contains(got, c.want) {
+			t.Errorf("%q, with %d properties: %s, want %q", c.given, len(c.here), got, c.want)
+		}
+	}
+}
+
+// TestRenewingNeedsFewRights: who may replace the credentials need not be able to create CRDs and policies.
+func TestRenewingNeedsFewRights(t *testing.T) {
+	for _, renew := range []bool{false, true} {
+		var mu sync.Mutex
+		asked := map[string]bool{}
+		reviewed := interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+			_ ...client.CreateOption) error {
+			review := o.(*authorizationv1.SelfSubjectAccessReview)
+			mu.Lock()
+			defer mu.Unlock()
+			asked[review.Spec.ResourceAttributes.Resource] = true
+			review.Status.Allowed = true
+			return nil
+		}}
+		o, _ := options(inMemory(reviewed))
+		o.Release = "r/c:v1"
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(reviewed), ClusterID: "east", Renew: renew}}
+		if err := errors.Join(j.render(t.Context()), j.checkRights(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for _, always := range []string{"secrets", "serviceaccounts", "rolebindings"} {
+			if !asked[always] {
+				t.Errorf("renew %v: not asked for %s", renew, always)
+			}
+		}
+		for _, once := range []string{"customresourcedefinitions", "validatingadmissionpolicies", "deployments",
+			"clusterproperties", "clusterprofiles"} {
+			if asked[once] == renew {
+				t.Errorf("renew %v: asked for %s: %v", renew, once, asked[once])
+			}
+		}
+	}
+}
+
+// TestATokensLifetimeHasLimits, which API servers and the hub's policy set.
+func TestATokensLifetimeHasLimits(t *testing.T) {
+	hub := &cluster.Cluster{Config: &rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}}}
+	for lifetime, want := range map[time.Duration]string{
+		0: "insecure", 10 * time.Minute: "insecure", 24 * time.Hour: "insecure",
+		9 * time.Minute: "between 10m and 24h", 25 * time.Hour: "between 10m and 24h", -1: "between 10m and 24h",
+	} {
+		j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: hub}, TokenLifetime: lifetime}}
+		if err := j.preflight(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", lifetime, err, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -28,7 +26,7 @@ import (
 // DefaultHubNamespace is where a ClusterSet is if nobody names another namespace.
 const DefaultHubNamespace = "clusterset"
 
-// LeaveOptions are the options of Leave. Without a HubNamespace, it is that of the ClusterSet.
+// LeaveOptions are the options of Leave.
 type LeaveOptions struct {
 	Options
 	Member  *cluster.Cluster
@@ -44,7 +42,8 @@ type leave struct {
 	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
 	left    bool                         // the agent has left
-	stays   map[string]bool              // kinds and claims that stay, once the user was told
+	helm    string                       // the release that installed the agent, if Helm did
+	stays   map[string]bool              // kinds and claims that stay and that the user has been told about
 }
 
 // Leave removes a cluster from its ClusterSet and deletes what Join applied there. It also undoes an unfinished join.
@@ -58,10 +57,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if l.state, err = read(ctx, o.Member); err != nil {
 		return err
 	}
-	if l.HubNamespace == "" && l.setProperty != nil {
-		l.HubNamespace = l.setProperty.Spec.Value
-	}
-	l.HubNamespace = cmp.Or(l.HubNamespace, DefaultHubNamespace)
+	l.chooseNamespace(l.state)
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
@@ -118,6 +114,9 @@ func (l *leave) run(ctx context.Context) error {
 		}
 	}
 	l.Say("%s: has left; its ServiceExports are unchanged", l.Member.Name)
+	if l.helm != "" {
+		l.Say("next: helm uninstall %s -n %s", l.helm, kube.SystemNamespace)
+	}
 	return nil
 }
 
@@ -159,14 +158,11 @@ func (l *leave) claimed(ctx context.Context) error {
 		l.stays[id] = true
 		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its cluster ID, so it may be a "+
 			"clone's; "+
-			"if nobody needs it: "+evict, id, id)
+			"if nobody needs it: %s", id, l.evict(id))
 	}
 	l.claims = append(own, begun...)
 	return nil
 }
-
-// evict is a remedy for a claim that stays.
-const evict = "kubectl clusterset leave %s --evict --hub-context HUB"
 
 // own splits the held claims into those with this cluster's ID, and others. The others have the same UID, and may be a
 // clone's: to delete them would be an eviction that nobody has asked for.
@@ -279,8 +275,8 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s", l.HubNamespace, l.Hub.Name,
-		l.id.Spec.Value),
+	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s with the kube-system UID of %s",
+		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name),
 		"name the hub of ClusterSet "+l.setProperty.Spec.Value+
 			"; if it is permanently lost, or has lost its data: --force")
 }
@@ -290,7 +286,7 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
 		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
-			"join: "+evict, "CLUSTER")
+			"join: %s", l.evict("CLUSTER"))
 		return nil
 	}
 	patience := 10 * time.Second
@@ -298,32 +294,9 @@ func (l *leave) release(ctx context.Context) error {
 		patience = 0
 	}
 	for _, id := range l.claims {
-		spared, err := l.spared(ctx, id)
-		if err != nil {
-			return err
-		}
-		if spared {
-			l.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no "+
-				"clone: "+evict, id, id)
-			continue
-		}
-		if err := giveUp(ctx, &l.Options, id, patience, l.uid); err != nil {
+		if err := giveUp(ctx, &l.Options, id, patience, l.uid, l.Force); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// spared reports whether a claim stays despite --force: it is in use, so this cluster may be a clone of the one that
-// uses it.
-func (l *leave) spared(ctx context.Context, id string) (bool, error) {
-	if !l.Force {
-		return false, nil
-	}
-	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, l.Hub, types.NamespacedName{Namespace: l.HubNamespace,
-		Name: id})
-	if err != nil {
-		return false, l.Hub.Failed(err, "reading ClusterProfile %s", id)
-	}
-	return p != nil && heldBy(p, l.uid) && inUse(p), nil
 }

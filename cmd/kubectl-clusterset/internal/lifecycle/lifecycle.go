@@ -25,7 +25,8 @@ import (
 // Options are common to all commands of this package.
 type Options struct {
 	Hub          *cluster.Cluster // nil if none was named and the command works without it
-	HubNamespace string
+	HubNamespace string           // "" for that of the membership, or the default; init and evict need one
+	ofMembership bool             // HubNamespace was read there, and is not the default
 	Image        string
 	Release      string    // the image of this version's release, "" if this version is none
 	DryRun       io.Writer // prints what would be written; nil to write it
@@ -33,6 +34,27 @@ type Options struct {
 	Wait         bool      // for the controller or agent that was started
 	Timeout      time.Duration
 	Say          cluster.Say
+}
+
+// chooseNamespace sets HubNamespace unless it was given.
+func (o *Options) chooseNamespace(s state) {
+	if o.HubNamespace != "" {
+		return
+	}
+	o.HubNamespace = DefaultHubNamespace
+	if s.setProperty != nil {
+		o.HubNamespace = s.setProperty.Spec.Value
+		o.ofMembership = o.HubNamespace != DefaultHubNamespace
+	}
+}
+
+// evict returns the command that deletes a claim. report.Flags adds a namespace that was given.
+func (o *Options) evict(id string) string {
+	command := "kubectl clusterset leave " + id + " --evict --hub-context HUB"
+	if o.ofMembership {
+		command += " --hub-namespace=" + o.HubNamespace
+	}
+	return command
 }
 
 // checkNamespace refuses namespaces that a ClusterSet cannot have.

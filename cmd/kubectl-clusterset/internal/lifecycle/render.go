@@ -41,7 +41,7 @@ func (j *join) render(ctx context.Context) error {
 
 // printAll is --dry-run. It omits what exists and would stay.
 func (j *join) printAll(ctx context.Context) error {
-	secret, err := j.secret("(issued by the hub)")
+	secret, _, err := j.secret("(issued by the hub)")
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Flags are the flags by which the user named this cluster and the hub; each may be "".
+// Flags are the flags by which the user named this cluster and the hub; each may be "". HubNamespace is also set if it
+// was read and is not the default.
 type Flags struct{ Kubeconfig, Context, HubKubeconfig, HubContext, HubNamespace string }
 
 var (
@@ -27,12 +28,10 @@ func (f Flags) Remedy(remedy string) string {
 	if strings.HasPrefix(there, "on the hub: ") && f.HubKubeconfig+f.HubContext != "" {
 		there = named(there, cmp.Or(f.HubKubeconfig, f.Kubeconfig), f.HubContext)
 	}
-	remedy = here + there
-	if hub := flag("hub-kubeconfig", f.HubKubeconfig) + flag("hub-context", f.HubContext); hub != "" {
-		hub += flag("hub-namespace", f.HubNamespace)
-		remedy = hubFlag.ReplaceAllLiteralString(remedy, strings.TrimPrefix(hub, " "))
-	}
-	return remedy
+	hub := strings.TrimPrefix(flag("hub-kubeconfig", f.HubKubeconfig)+flag("hub-context", f.HubContext), " ")
+	return hubFlag.ReplaceAllStringFunc(here+there, func(unnamed string) string {
+		return cmp.Or(hub, unnamed) + flag("hub-namespace", f.HubNamespace)
+	})
 }
 
 // Repeat has the remedies of findings name the same clusters.

@@ -33,6 +33,8 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 			"use the same version in all clusters, and of kubectl clusterset; see that"},
 		{Flags{HubContext: "hub", HubNamespace: "blue"}, "kubectl clusterset init --hub-context=HUB",
 			"kubectl clusterset init --hub-context=hub --hub-namespace=blue"},
+		{Flags{HubNamespace: "blue"}, "kubectl clusterset leave west --evict --hub-context=HUB, or doctor",
+			"kubectl clusterset leave west --evict --hub-context=HUB --hub-namespace=blue, or doctor"},
 		{Flags{Context: "missing"}, "kubectl config get-contexts", "kubectl config get-contexts"},
 		{Flags{Kubeconfig: "it's"}, "kubectl get pods", `kubectl --kubeconfig='it'\''s' get pods`},
 	} {

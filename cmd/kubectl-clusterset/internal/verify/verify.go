@@ -48,6 +48,7 @@ type place struct {
 	created bool // whether this run has created the namespace
 	pod     *corev1.Pod
 	local   uint16 // port that leads to the Pod
+	lost    error  // why the port-forward to the Pod has ended, if it has
 }
 
 // cleanUp is how long the deletion of the namespaces may take, also after an interrupt.
@@ -72,7 +73,7 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 	}
 	defer func() {
 		if !o.Keep {
-			err = errors.Join(err, remove(ctx, &o, places))
+			err = all.cleanedUp(&o, err, remove(ctx, &o, places))
 		}
 	}()
 	for _, p := range places {
@@ -88,7 +89,9 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 		}
 	}
 	o.Say("waiting for the imports")
-	all.Findings = append(all.Findings, awaitImports(ctx, &o, places)...)
+	if all.Findings, err = awaitImports(ctx, &o, places); err != nil {
+		return all, err
+	}
 	for _, p := range places {
 		o.Say("asking from %s", p.id)
 		rows, err := p.look(ctx, &o, places)
@@ -133,7 +136,7 @@ func create(ctx context.Context, o *Options, p *place) error {
 	}}}
 	for _, object := range append([]client.Object{ns}, objects(o.Namespace, p.id, o.Image)...) {
 		if err := p.Create(ctx, object, client.FieldOwner(manifest.FieldManager)); err != nil {
-			return p.Failed(err, "creating %T %s", object, object.GetName())
+			return p.Failed(err, "creating %s", cluster.Title(object))
 		}
 		p.created = true
 	}
@@ -141,11 +144,10 @@ func create(ctx context.Context, o *Options, p *place) error {
 }
 
 // remove deletes the namespaces that verify has created, and waits until they are gone.
-func remove(ctx context.Context, o *Options, places []*place) error {
+func remove(ctx context.Context, o *Options, places []*place) (errs []error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 	defer cancel()
 	o.Say("deleting namespace %s", o.Namespace)
-	var errs []error
 	created := slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.created })
 	name := types.NamespacedName{Name: o.Namespace}
 	for _, p := range created {
@@ -161,7 +163,20 @@ func remove(ctx context.Context, o *Options, places []*place) error {
 			return err == nil && ns == nil, "it is still there", err
 		}), "waiting for the end of namespace %s", o.Namespace))
 	}
-	return errors.Join(errs...)
+	return errs
+}
+
+// cleanedUp adds errors of remove: to the report as warnings, if it is complete, or else to its error.
+func (r *Report) cleanedUp(o *Options, err error, errs []error) error {
+	if err != nil {
+		return errors.Join(append([]error{err}, errs...)...)
+	}
+	for _, err := range errs {
+		if err != nil {
+			r.Findings = append(r.Findings, report.Warningf("kubectl get namespace "+o.Namespace+" -o yaml", "%v", err))
+		}
+	}
+	return nil
 }
 
 // await waits until the Pod runs, and opens a port to it until ctx ends.
@@ -190,12 +205,17 @@ func (p *place) await(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// awaitImports waits until each cluster imports both Services from all of them.
-func awaitImports(ctx context.Context, o *Options, places []*place) (findings []report.Finding) {
+// awaitImports waits until each cluster imports both Services from all of them. An error means that none will.
+func awaitImports(ctx context.Context, o *Options, places []*place) (findings []report.Finding, err error) {
+	findings = []report.Finding{} // for JSON
 	deadline := time.Now().Add(o.Timeout)
 	for _, p := range places {
 		for _, name := range []string{vipName, headlessName} {
+			var refused error
 			look := func(ctx context.Context) (done bool, why string, err error) {
+				if refused, err = p.refused(ctx, o.Namespace, name); refused != nil || err != nil {
+					return refused != nil, "", err
+				}
 				imp, err := p.imported(ctx, o.Namespace, name)
 				if err == nil {
 					why = incomplete(imp, places)
@@ -203,13 +223,31 @@ func awaitImports(ctx context.Context, o *Options, places []*place) (findings []
 				return err == nil && why == "", why, err
 			}
 			err := cluster.Until(ctx, max(time.Until(deadline), time.Second), look)
+			if refused != nil {
+				return findings, refused
+			}
 			if err != nil {
 				findings = append(findings, report.Errorf("kubectl clusterset doctor, with the context of "+p.id,
 					"in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
 			}
 		}
 	}
-	return findings
+	return findings, nil
+}
+
+// refused is an error if the agent refuses the export, which it does if the ClusterSet excludes the namespace.
+func (p *place) refused(ctx context.Context, namespace, name string) (refused, err error) {
+	export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, p, types.NamespacedName{Namespace: namespace, Name: name})
+	if err != nil || export == nil {
+		return nil, err
+	}
+	valid := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	if valid == nil || valid.Status != metav1.ConditionFalse ||
+		valid.Reason == string(mcsv1beta1.ServiceExportReasonNoService) { // it has not seen the Service yet
+		return nil, nil
+	}
+	return report.WithRemedy(fmt.Errorf("%s: ServiceExport %s/%s is not valid: %s", p.Name, namespace, name,
+		valid.Message), "--namespace NAME, of one that the ClusterSet allows and that does not exist yet"), nil
 }
 
 // incomplete returns what an import lacks; "" for nothing.
@@ -315,7 +353,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			case nameErr != nil:
 				r.Name = failed(nameErr)
 			case hasVIP && !slices.Contains(names, vip):
-				r.Name = fmt.Sprintf("the answer for %s has not the VIP %s", vipName, vip)
+				r.Name = fmt.Sprintf("the answer for %s does not contain the VIP %s", vipName, vip)
 			}
 			switch {
 			case imp == nil || !slices.Contains(imp.Spec.IPFamilies, family):
@@ -329,6 +367,9 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			}
 			rows = append(rows, r)
 		}
+	}
+	if p.lost != nil && ctx.Err() == nil {
+		return nil, report.WithRemedy(p.Failed(p.lost, "port-forward to Pod %s", vipName), "run the same command again")
 	}
 	return rows, nil
 }
@@ -348,8 +389,12 @@ func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times i
 	return p.get(ctx, "/ask?"+query.Encode(), answers)
 }
 
-// get asks the Pod, and decodes its answer.
+// get asks the Pod, and decodes its answer. The Pod answers sooner than the timeout, so the request itself fails only
+// if the port-forward has ended.
 func (p *place) get(ctx context.Context, path string, into any) error {
+	if p.lost != nil {
+		return p.lost
+	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
@@ -359,6 +404,7 @@ func (p *place) get(ctx context.Context, path string, into any) error {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
+		p.lost = err
 		return err
 	}
 	defer resp.Body.Close()

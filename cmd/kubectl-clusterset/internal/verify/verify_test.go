@@ -1,0 +1,101 @@
+package verify
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+)
+
+// member is a cluster of these objects.
+func member(id string, objects ...client.Object) *place {
+	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).Build()
+	return &place{Cluster: &cluster.Cluster{Client: c, Name: "context " + id}, id: id, created: true}
+}
+
+// options are those of a test in namespace verify-1.
+func options() *Options {
+	return &Options{Namespace: "verify-1", Timeout: time.Minute, Say: func(string, ...any) {}}
+}
+
+// TestANamespaceThatStaysCostsNoReport: it is a warning in the report, or part of the error if there is no report.
+func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stays := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "verify-1", Finalizers: []string{"example.org/x"}},
+		}
+		places := []*place{member("east"), member("west", stays)}
+		errs := remove(t.Context(), options(), places)
+
+		all := newReport("blue", "verify-1", places)
+		if err := all.cleanedUp(options(), nil, errs); err != nil {
+			t.Errorf("there is a report: %v", err)
+		}
+		const want = "context west: waiting for the end of namespace verify-1 failed: "
+		if report.Count(all.Findings) != (report.Tally{Warnings: 1}) || !strings.Contains(all.Findings[0].What, want) ||
+			all.Findings[0].Remedy != "kubectl get namespace verify-1 -o yaml" {
+			t.Errorf("%+v, want %q", all.Findings, want)
+		}
+
+		failed := errors.New("no route")
+		if err := all.cleanedUp(
+			options(),
+			failed,
+			errs,
+		); !errors.Is(err, failed) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("there is no report: %v", err)
+		}
+	})
+}
+
+// TestAnExcludedNamespaceEndsTheWait: no import comes. A Service that the agent has not seen yet does not.
+func TestAnExcludedNamespaceEndsTheWait(t *testing.T) {
+	for reason, ends := range map[string]bool{"ExcludedNamespace": true, "NoService": false} {
+		synctest.Test(t, func(t *testing.T) {
+			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "verify-1", Name: vipName}}
+			export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionFalse, Reason: reason,
+				Message: "The ClusterSet excludes namespace verify-1."}}
+			findings, err := awaitImports(t.Context(), options(), []*place{member("east", export)})
+			if ends && (err == nil || !strings.Contains(err.Error(), "excludes namespace verify-1") ||
+				!strings.Contains(err.Error(), "--namespace")) {
+				t.Errorf("%s: %v", reason, err)
+			}
+			if !ends && (err != nil || len(findings) != 2) {
+				t.Errorf("%s: %+v, %v", reason, findings, err)
+			}
+		})
+	}
+}
+
+// TestALostPortForwardIsNoFinding about the network of the Pods; what the Pod says is.
+func TestALostPortForwardIsNoFinding(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "i/o timeout", http.StatusBadGateway)
+	}))
+	east := member("east")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+	rows, err := east.ask(t.Context(), options(), []*place{east})
+	if err != nil || len(rows) != 1 || rows[0].Route != "i/o timeout" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	server.Close()
+	rows, err = east.ask(t.Context(), options(), []*place{east})
+	if err == nil || len(rows) > 0 || !strings.Contains(err.Error(), "context east: port-forward to Pod probe failed") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
