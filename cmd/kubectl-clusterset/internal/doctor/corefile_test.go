@@ -47,8 +47,8 @@ func TestABlockOfItsOwnIsExamined(t *testing.T) {
 	for name, c := range map[string]struct{ old, with, check, want string }{
 		"cached": {"    multicluster\n", "    multicluster\n    cache 30\n", "corefile-cache",
 			"success and denial"},
-		"no stanza": {"    multicluster\n", "    forward . /etc/resolv.conf\n", "corefile-stanza",
-			"clusterset.local"},
+		"sent on":     {"    multicluster\n", "    forward . /etc/resolv.conf\n", "", ""}, // dns-answers asks
+		"no stanza":   {"    multicluster\n", "", "corefile-stanza", "clusterset.local"},
 		"both blocks": {"    loadbalance\n}", "    loadbalance\n    multicluster\n}", "", ""},
 		"no ready":    {"    errors\n    ready\n", "    errors\n", "corefile-options", "has no ready"},
 	} {

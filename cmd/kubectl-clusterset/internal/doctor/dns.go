@@ -20,7 +20,6 @@ import (
 const (
 	zone          = "clusterset.local"
 	plugin        = "multicluster"
-	edit          = "kubectl -n kube-system edit configmap coredns"
 	editNodeLocal = "kubectl -n kube-system edit configmap node-local-dns"
 	useImage      = "; for an image with the plugin: " + InstallDNS
 
@@ -46,9 +45,9 @@ var dnsChecks = []Check{
 			return nil
 		}
 		if answeredElsewhere(f) {
-			return cached(c, "CoreDNS", edit, ofForwarder)
+			return cached(c, "CoreDNS", f.edit(), ofForwarder)
 		}
-		return cached(c, "CoreDNS", edit, nil)
+		return cached(c, "CoreDNS", f.edit(), nil)
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []report.Finding {
@@ -57,7 +56,13 @@ var dnsChecks = []Check{
 		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks, InstallDNS)
 	}},
-	{"dns-answers", []Topic{DNS, DNSAnswers}, unanswered},
+	{"coredns-beside", []Topic{Beside}, func(f *Facts) []report.Finding {
+		if down := facts.Missing(f.DNSFacts.Beside, f.DNSFacts.BesidePods); down != nil {
+			return []report.Finding{*down}
+		}
+		return nil
+	}},
+	{"dns-answers", []Topic{DNSAnswers}, unanswered},
 	{"nodelocal-forward", []Topic{NodeLocal}, nodeLocalForward},
 	{"nodelocal-cache", []Topic{NodeLocal}, func(f *Facts) []report.Finding {
 		c, err := corefile.Parse(f.DNSFacts.NodeLocal)
@@ -66,6 +71,11 @@ var dnsChecks = []Check{
 		}
 		return cached(c, "NodeLocal DNS", editNodeLocal, ofForwarder)
 	}},
+}
+
+// edit is the command that changes the Corefile of the cluster's CoreDNS.
+func (f *Facts) edit() string {
+	return "kubectl -n kube-system edit configmap " + cmp.Or(f.DNSFacts.Config, "coredns")
 }
 
 // ofForwarder is for how many seconds a forwarder may cache answers: that saves a trip and delays little.
@@ -86,10 +96,14 @@ func corefileParses(f *Facts) []report.Finding {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	switch {
 	case err != nil:
-		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
-			"this one", err)
+		return wrong(
+			f.edit(),
+			"parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
+				"this one",
+			err,
+		)
 	case c.Twice() != "":
-		return wrong(edit+", and remove one of them",
+		return wrong(f.edit()+", and remove one of them",
 			"two server blocks of the Corefile are for %s: CoreDNS does not apply it, and does not start with it",
 			c.Twice())
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
@@ -152,8 +166,8 @@ func serves(zones []string) bool {
 }
 
 // stanza finds that our plugin does not answer the zone. If a part of the Corefile was not read, that is no error.
-func stanza(_ *Facts, c *corefile.Corefile) []report.Finding {
-	out := noStanza(c)
+func stanza(f *Facts, c *corefile.Corefile) []report.Finding {
+	out := noStanza(f, c)
 	if len(out) == 0 || out[0].Severity != report.Error || len(c.Unknown) == 0 {
 		return out
 	}
@@ -162,37 +176,41 @@ func stanza(_ *Facts, c *corefile.Corefile) []report.Finding {
 }
 
 // noStanza finds what is wrong with our plugin's line in the server block that is asked.
-func noStanza(c *corefile.Corefile) []report.Finding {
+func noStanza(f *Facts, c *corefile.Corefile) []report.Finding {
 	b := c.For(zone, "53")
 	if b == nil && len(c.Unknown) > 0 {
-		return wrong(edit, "no server block of the Corefile is for %s", zone)
+		return wrong(f.edit(), "no server block of the Corefile is for %s", zone)
 	}
 	if b == nil || b.Stanza(plugin, zone) != nil { // corefileParses finds the former
 		return nil
 	}
 	for i := range c.Blocks {
 		if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
-			return wrong(edit, "%s is in a server block that gets no question for %s: the block %s answers them",
+			return wrong(f.edit(), "%s is in a server block that gets no question for %s: the block %s answers them",
 				plugin, zone, keys(b))
 		}
 	}
 	for _, l := range b.All("kubernetes") {
 		if l.Option(plugin) != nil {
-			return wrong(InstallDNS+"; then "+edit+", and remove the option",
+			return wrong(InstallDNS+"; then "+f.edit()+", and remove the option",
 				"the option multicluster of the plugin kubernetes answers %s, ClusterSetIP names only in part", zone)
 		}
 	}
 	if len(b.All(plugin)) > 0 {
-		return wrong(edit, "the plugin %s is there, and not for %s", plugin, zone)
+		return wrong(f.edit(), "the plugin %s is there, and not for %s", plugin, zone)
 	}
-	if to := b.SentOn(zone); len(to) > 0 {
-		return warn("ask in a pod: dig +short TXT dns-version."+zone,
-			"the Corefile forwards %s to %s, which was not checked", zone, strings.Join(to, " "))
+	if len(b.SentOn(zone)) > 0 { // unanswered asks
+		return nil
 	}
 	for _, l := range b.Plugins {
 		if name := l.Name(); strings.HasPrefix(name, "mul") && name != "multisocket" {
-			return wrong(edit+", and write "+plugin, "the server block %s of the Corefile has a line %s, which is no "+
-				"plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
+			return wrong(
+				f.edit()+", and write "+plugin,
+				"the server block %s of the Corefile has a line %s, which is no "+
+					"plugin: CoreDNS keeps its previous Corefile, and does not start with this one",
+				keys(b),
+				name,
+			)
 		}
 	}
 	return wrong(InstallDNS, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
@@ -219,17 +237,20 @@ func Unserved(f *Facts) bool {
 
 // unanswered finds DNS Pods that do not answer the zone, whatever the Corefile says, or that answer it although the
 // Corefile does not.
-func unanswered(f *Facts) (out []report.Finding) {
-	if Unserved(f) {
-		if len(f.DNSFacts.Pods) == 0 || len(f.DNSFacts.Unanswered) > 0 {
-			return nil
-		}
+func unanswered(f *Facts) []report.Finding {
+	n := len(f.DNSFacts.Unanswered)
+	switch {
+	case Unserved(f) && n == 0 && f.DNSFacts.Asked > 0:
 		return wrong(fmt.Sprintf(RefusedAt, "kube-system", f.DNSFacts.Pods[0].Name), Earlier)
+	case Unserved(f) || n == 0:
+		return nil
 	}
-	for _, a := range f.DNSFacts.Unanswered {
-		out = append(out, report.Errorf(fmt.Sprintf(RefusedAt, "kube-system", a.Pod), "Pod %s %s", a.Pod, a.Why))
+	first := f.DNSFacts.Unanswered[0]
+	others := ""
+	if n > 1 {
+		others = fmt.Sprintf("; %d of the %d DNS Pods do not answer", n, f.DNSFacts.Asked)
 	}
-	return out
+	return wrong(first.Remedy, "Pod %s %s%s", first.Pod, first.Why, others)
 }
 
 func keys(b *corefile.Block) string {
@@ -244,12 +265,12 @@ func keys(b *corefile.Block) string {
 var ahead = []string{"rewrite", "template", "hosts", "route53", "azure", "clouddns", "k8s_external"}
 
 // otherPlugins finds plugins that may answer the zone instead of ours.
-func otherPlugins(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
+func otherPlugins(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 	b := c.For(zone, "53")
 	if b == nil {
 		return nil
 	}
-	remove := edit + ", and remove " + zone + " from the line kubernetes"
+	remove := f.edit() + ", and remove " + zone + " from the line kubernetes"
 	for _, l := range b.All("kubernetes") {
 		option := l.Option(plugin) != nil
 		if !option && slices.ContainsFunc(l.Args(), func(z string) bool { return corefile.Normal(z) == zone }) {
@@ -262,7 +283,7 @@ func otherPlugins(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
 			}
 		}
 		if option && len(b.All(plugin)) > 0 {
-			out = append(out, report.Warningf(edit+", and remove the option",
+			out = append(out, report.Warningf(f.edit()+", and remove the option",
 				"the plugin kubernetes has the option multicluster as well, which only costs watches: ours comes "+
 					"first"))
 		}
@@ -272,7 +293,7 @@ func otherPlugins(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
 			// A template is CLASS TYPE [ZONE...]; without a zone it is for all of the block.
 			args := l.Args()
 			if mentions(l) || name == "template" && (len(args) <= 2 || serves(args[2:])) {
-				out = append(out, report.Warningf(edit+", and check that it leaves the zone alone",
+				out = append(out, report.Warningf(f.edit()+", and check that it leaves the zone alone",
 					"%q comes before %s and may answer %s", strings.Join(l.Words, " "), plugin, zone))
 			}
 		}
@@ -291,27 +312,29 @@ func mentions(l *corefile.Line) bool {
 }
 
 // withoutReady finds a block with our plugin that ready does not ask.
-func withoutReady(b *corefile.Block) []report.Finding {
+func withoutReady(f *Facts, b *corefile.Block) []report.Finding {
 	if len(b.All(plugin)) == 0 || len(b.All("ready")) > 0 {
 		return nil
 	}
-	return warn(edit+", and add the line ready to it",
+	return warn(f.edit()+", and add the line ready to it",
 		"the server block %s has no ready: Pods are ready before they can answer %s", keys(b), zone)
 }
 
 // known are the options of our plugin (plugin/multicluster/README.md).
 var known = strings.Fields("kubeconfig endpoint tls ttl namespaces namespace_labels labels noendpoints " +
-	"endpoint_pod_names max_endpoints shed prefer zonal nameserver startup_timeout fallthrough apiserver_qps " +
-	"apiserver_burst")
+	"endpoint_pod_names max_endpoints shed prefer zonal nameserver startup_timeout fallthrough")
 
 // unknownOptions finds options that our plugin does not have.
-func unknownOptions(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
+func unknownOptions(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 	for i := range c.Blocks {
 		for _, l := range c.Blocks[i].All(plugin) {
 			for j := range l.Body {
 				if name := l.Body[j].Name(); !slices.Contains(known, name) {
-					out = append(out, report.Errorf(edit+"; "+report.DocsCorefile, "the plugin %s has no option %s: "+
-						"CoreDNS keeps its previous Corefile, and does not start with this one", plugin, name))
+					out = append(
+						out,
+						report.Errorf(f.edit()+"; "+report.DocsCorefile, "the plugin %s has no option %s: "+
+							"CoreDNS keeps its previous Corefile, and does not start with this one", plugin, name),
+					)
 				}
 			}
 		}
@@ -325,25 +348,25 @@ func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 	if b == nil {
 		return nil
 	}
-	out = withoutReady(b)
+	out = withoutReady(f, b)
 	headless := slices.ContainsFunc(f.Imported,
 		func(i mcsv1beta1.ServiceImport) bool { return i.Spec.Type == mcsv1beta1.Headless })
 	for _, l := range b.All(plugin) {
 		if l.Option("noendpoints") != nil && headless {
-			out = append(out, report.Errorf(edit+", and remove noendpoints",
+			out = append(out, report.Errorf(f.edit()+", and remove noendpoints",
 				"the option noendpoints hides the names of Headless imports"))
 		}
 		only := l.Values("namespaces")
 		for i := range f.Imported {
 			if ns := f.Imported[i].Namespace; len(only) > 0 && !slices.Contains(only, ns) {
-				out = append(out, report.Warningf(edit+", and add "+ns+" to the option namespaces",
+				out = append(out, report.Warningf(f.edit()+", and add "+ns+" to the option namespaces",
 					"namespace %s has imports, and the option namespaces hides them", ns))
 				break
 			}
 		}
 		if ttl := l.Option("ttl"); ttl != nil && len(ttl.Args()) == 1 {
 			if n, err := strconv.Atoi(ttl.Args()[0]); err == nil && n > 60 {
-				out = append(out, report.Warningf(edit+", and set ttl 5",
+				out = append(out, report.Warningf(f.edit()+", and set ttl 5",
 					"clients keep answers for %d s, and notice changes that much later", n))
 			}
 		}
@@ -411,10 +434,13 @@ func disabled(l *corefile.Line, kind string) bool {
 	})
 }
 
-func reload(_ *Facts, c *corefile.Corefile) []report.Finding {
+func reload(f *Facts, c *corefile.Corefile) []report.Finding {
 	reloads := slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
 	if c.For(zone, "53") != nil && !reloads {
-		return warn(edit+", and add the line reload", "the Corefile has no reload: changes apply when the pods restart")
+		return warn(
+			f.edit()+", and add the line reload",
+			"the Corefile has no reload: changes apply when the pods restart",
+		)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
@@ -295,7 +294,7 @@ var inMember = []planted{
 		f.Slices[1] = slice("west",
 			"10.96.0.9")
 	}, "own service range"},
-	{"two peers with one range", "ranges-peers", bad, func(f *doctor.Facts) {
+	{"two peers with one range", "ranges-peers", notice, func(f *doctor.Facts) {
 		f.Slices[1] = slice("west",
 			"10.3.0.5")
 	}, "north and west both export the endpoint 10.3.0.5"},
@@ -313,7 +312,8 @@ var inMember = []planted{
 
 var inHub = []planted{
 	{"exports of an excluded namespace", "excluded-namespaces", notice, func(f *doctor.Facts) {
-		f.Exported = []types.NamespacedName{{Namespace: "shop", Name: "web"}, {Namespace: "kube-system", Name: "dns"}}
+		f.Exported = []mcsv1beta1.ServiceExport{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "dns"}}}
 	}, "nothing is exported: kube-system/dns"},
 	{"old hub", "hub-version", bad, func(f *doctor.Facts) { f.HubFacts.Version = "v1.29.0" }, "the hub runs"},
 	{"the RoleBinding is missing", "hub-rights", bad,
@@ -474,6 +474,17 @@ func TestTheHubNeedNotBeReachedFromTheAdminsMachine(t *testing.T) {
 		if len(o.Findings) > 0 {
 			t.Errorf("%+v", o)
 		}
+	}
+}
+
+// TestAnotherHubIsNoReasonToLeave: it has another ClusterSet, and may have another member with this cluster's ID.
+func TestAnotherHubIsNoReasonToLeave(t *testing.T) {
+	f := sound(t)
+	f.Set, f.UID, f.HubFacts.Leases = "red", "uid-9", f.HubFacts.Leases[1:]
+	f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
+	r := doctor.Examine(f)
+	if all := r.Findings(); len(all) != 1 || all[0].Check != "hub-another" || all[0].Remedy != facts.NameHub {
+		t.Errorf("%+v", all)
 	}
 }
 

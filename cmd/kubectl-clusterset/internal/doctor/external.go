@@ -26,8 +26,8 @@ var externalChecks = []Check{
 // Service is of another type, or has no address yet. The agent reports it in the message of a true condition
 // Valid: only these names fail, and the export itself is valid.
 func externalExports(f *Facts) (out []report.Finding) {
-	for i := range f.ExternalExports {
-		e := &f.ExternalExports[i]
+	for i := range f.Exported {
+		e := &f.Exported[i]
 		valid := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 		if valid != nil && valid.Status == "True" && strings.Contains(valid.Message, clusterset.AnnotationExternal) {
 			out = append(out, report.Warningf("correct what the message names, or: kubectl -n "+e.Namespace+

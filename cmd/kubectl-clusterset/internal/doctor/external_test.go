@@ -24,7 +24,7 @@ var inExternal = []planted{
 		e := mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True",
 			Message: "annotation clusterset-dns.io/external: the load balancer of the Service has no address yet"}}
-		f.ExternalExports = []mcsv1beta1.ServiceExport{e}
+		f.Exported = []mcsv1beta1.ServiceExport{e}
 	}, "has no address yet"},
 	{"one cluster has private addresses only", "external-addresses", notice, func(f *doctor.Facts) {
 		f.ExternalSlices = []discoveryv1.EndpointSlice{

@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -35,6 +34,7 @@ const (
 	DNSAuth     Topic = "CoreDNS's rights"
 	DNSAnswers  Topic = "the answers of the DNS Pods"
 	NodeLocal   Topic = "NodeLocal DNS"
+	Beside      Topic = "our CoreDNS beside the cluster's DNS"
 	Ranges      Topic = "this cluster's address ranges"
 	Imports     Topic = "ServiceImports and their EndpointSlices"
 	Exports     Topic = "ServiceExports"
@@ -64,8 +64,7 @@ type Facts struct {
 	DNSFacts DNSFacts
 
 	PodRanges, ServiceRanges []netip.Prefix
-	Exported                 []types.NamespacedName     // ServiceExports
-	ExternalExports          []mcsv1beta1.ServiceExport // those that ask for external names
+	Exported                 []mcsv1beta1.ServiceExport
 	Imported                 []mcsv1beta1.ServiceImport
 	Records                  []hubv1alpha1.ServiceExportRecord // this cluster's copies
 	Slices                   []discoveryv1.EndpointSlice       // imported
@@ -91,8 +90,8 @@ type Credentials struct {
 // HubFacts were read with the agent's credentials, or with the admin's.
 type HubFacts struct {
 	facts.Hub
-	Refused     string   // the hub's answer to the agent's credentials, "" if it took them
-	Unreachable bool     // Refused is no answer: doctor could not connect
+	Refused     string   // why asking the hub with the agent's credentials failed, "" if it did not
+	Unreachable bool     // Refused is no refusal: the hub did not answer
 	MemberLacks []string // rights that deploy/hub grants
 	Asked       string   // --hub-namespace, if it was given
 	// With the admin's credentials only.
@@ -107,10 +106,14 @@ type DNSFacts struct {
 	Deployment *appsv1.Deployment // CoreDNS's, or nil
 	Pods       []corev1.Pod       // CoreDNS's
 	Corefile   string
+	Config     string   // the ConfigMap of the Corefile, in kube-system
 	Lacks      []string // rights that deploy/coredns grants
 	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it
+	Asked      int      // ready Pods of the cluster's DNS, for the zone
 	Unanswered []Unanswered
+	Beside     *appsv1.Deployment // ours beside the cluster's DNS, or nil
+	BesidePods []corev1.Pod
 }
 
-// Unanswered is a running Pod of the cluster's DNS that does not answer the zone.
-type Unanswered struct{ Pod, Why string }
+// Unanswered is a ready Pod of the cluster's DNS that does not answer the zone, and where to look.
+type Unanswered struct{ Pod, Why, Remedy string }

@@ -19,6 +19,7 @@ import (
 const (
 	renew    = join + " --renew"
 	otherURL = renew + " --hub-server URL"
+	otherHub = "if its address or certificate authority has changed: " + otherURL
 	nameHub  = "if the hub has another address for this machine than for pods, name it with --hub-context"
 )
 
@@ -69,8 +70,8 @@ func tokenAccount(f *Facts) []report.Finding {
 	return nil
 }
 
-// hubReachable: the agent's address of the hub need not be reachable from the admin's machine. An answer of the hub,
-// though, is the same for both.
+// hubReachable: the agent's address of the hub need not be reachable from the admin's machine. But if the hub answered,
+// the agent gets the same answer.
 func hubReachable(f *Facts) []report.Finding {
 	h := &f.HubFacts
 	if h.Refused == "" || h.Unreachable && f.live() {
@@ -80,7 +81,7 @@ func hubReachable(f *Facts) []report.Finding {
 	ago := report.Age(f.Now.Sub(at))
 	switch {
 	case h.Unreachable && expired:
-		return wrong(facts.AgentLog+"; restore the connection, or "+otherURL,
+		return wrong(facts.AgentLog+"; restore the connection, or "+otherHub,
 			"the agent does not reach the hub at %s: it last renewed its Lease there %s ago. Connecting from here "+
 				"failed: %s",
 			f.Credentials.Server, ago, h.Refused)
@@ -88,7 +89,7 @@ func hubReachable(f *Facts) []report.Finding {
 		return warn(nameHub, "connecting from here to the hub at %s failed; the agent renewed its Lease there %s "+
 			"ago: %s", f.Credentials.Server, ago, h.Refused)
 	case h.Unreachable:
-		return warn(nameHub+"; otherwise restore the connection, or "+otherURL,
+		return warn(nameHub+"; otherwise restore the connection, or "+otherHub,
 			"connecting from here to the hub at %s failed: %s", f.Credentials.Server, h.Refused)
 	}
 	return wrong(renew+"; if the hub has another address: "+otherURL,
@@ -140,6 +141,9 @@ func Loopback(host string) bool {
 var hubChecks = []Check{
 	{"hub-version", []Topic{Hub}, func(f *Facts) []report.Finding { return tooOld("the hub", f.HubFacts.Version) }},
 	{"hub-clusterset", []Topic{Hub}, func(f *Facts) []report.Finding {
+		if f.renewsElsewhere() { // hub-another
+			return nil
+		}
 		if out := f.HubFacts.SetFindings(); out != nil || f.Set == "" || f.HubFacts.Sets[0].Name == f.Set {
 			return out
 		}
@@ -198,9 +202,9 @@ func excluded(f *Facts) []report.Finding {
 	}
 	set := &f.HubFacts.Sets[0]
 	var names []string
-	for _, e := range f.Exported {
-		if !clusterset.MayUse(set.Spec.Namespaces, e.Namespace) {
-			names = append(names, e.String())
+	for i := range f.Exported {
+		if e := &f.Exported[i]; !clusterset.MayUse(set.Spec.Namespaces, e.Namespace) {
+			names = append(names, e.Namespace+"/"+e.Name)
 		}
 	}
 	if len(names) == 0 {
@@ -259,7 +263,7 @@ func hubController(f *Facts) []report.Finding {
 }
 
 func claim(f *Facts) []report.Finding {
-	if f.ID == "" {
+	if f.ID == "" || f.renewsElsewhere() { // hub-another
 		return nil
 	}
 	for i := range f.HubFacts.Profiles {
@@ -280,9 +284,6 @@ func claim(f *Facts) []report.Finding {
 				"cluster ID %s is held by another cluster (UID of "+
 					"kube-system %s, here %s): the cluster ID or the credentials were copied", f.ID, holder, f.UID)
 		}
-		return nil
-	}
-	if f.renewsElsewhere() {
 		return nil
 	}
 	return wrong(join, "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)

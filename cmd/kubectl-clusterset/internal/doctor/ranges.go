@@ -62,7 +62,8 @@ func rangesOwn(f *Facts) (out []report.Finding) {
 	return out
 }
 
-// rangesPeers finds endpoint addresses that two other clusters export, and reports one for each pair of clusters.
+// rangesPeers finds endpoint addresses that two other clusters export, and reports one for each pair of clusters. Where
+// both export a Service without a selector, that may be as it should be.
 func rangesPeers(f *Facts) (out []report.Finding) {
 	owner := map[netip.Addr]string{}
 	seen := map[[2]string]bool{}
@@ -72,8 +73,8 @@ func rangesPeers(f *Facts) (out []report.Finding) {
 		pair := [2]string{min(cluster, other), max(cluster, other)}
 		if exported && other != cluster && !seen[pair] {
 			seen[pair] = true
-			out = append(out, report.Errorf(separate, "clusters %s and %s both export the endpoint %s", pair[0],
-				pair[1], addr))
+			out = append(out, report.Warningf("if it is a Pod's: "+separate,
+				"clusters %s and %s both export the endpoint %s", pair[0], pair[1], addr))
 		}
 	})
 	return out

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
-
-const editCorefile = "kubectl -n kube-system edit configmap coredns"
 
 // dns is what the Corefile of this cluster's CoreDNS means for the answers for one import.
 type dns struct {
@@ -74,13 +73,14 @@ func inTree(b *corefile.Block) bool {
 
 // options adds findings about options of the plugin that hide names or addresses.
 func (d *dns) options(stanza *corefile.Line, f *Facts) {
+	edit := "kubectl -n kube-system edit configmap " + cmp.Or(f.Config, "coredns")
 	headless := f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless
 	if stanza.Option("noendpoints") != nil && headless {
-		d.denied = append(d.denied, report.Errorf(editCorefile+", and remove noendpoints",
+		d.denied = append(d.denied, report.Errorf(edit+", and remove noendpoints",
 			"the Corefile has the option noendpoints, which hides Headless names"))
 	}
 	if only := stanza.Values("namespaces"); len(only) > 0 && !slices.Contains(only, f.Name.Namespace) {
-		d.denied = append(d.denied, report.Errorf(editCorefile+", and add "+f.Name.Namespace,
+		d.denied = append(d.denied, report.Errorf(edit+", and add "+f.Name.Namespace,
 			"the Corefile's option namespaces hides %s: it has %s", f.Name.Namespace, strings.Join(only, ", ")))
 	}
 	for _, name := range []string{"labels", "namespace_labels"} {

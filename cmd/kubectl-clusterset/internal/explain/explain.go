@@ -50,6 +50,7 @@ type Facts struct {
 	Records        []hubv1alpha1.ServiceExportRecord
 	Similar        []types.NamespacedName // imports that the user may have meant
 	Corefile       string                 // of this cluster's CoreDNS
+	Config         string                 // the ConfigMap of the Corefile, in kube-system
 	CorefileUnread string                 // why it was not read
 	Unread         []Part                 // what the user may not read; its absence proves nothing
 	Ranges         []ipam.Range           // of this cluster's ServiceCIDRs, if they can be read
@@ -275,7 +276,7 @@ func (f *Facts) vips() (out []VIP) {
 			if r.Prefix.Contains(a) && r.Prefix.Bits() > bits {
 				bits = r.Prefix.Bits()
 				vip = VIP{Address: text, Range: r.Prefix.String(), ServiceCIDR: r.Name, Use: "VIPs first"}
-				if r.Use == ipam.Ordinary {
+				if !r.VIPs {
 					vip.Use = "any Service"
 				}
 			}

@@ -572,7 +572,7 @@ func TestWhereAVIPComesFrom(t *testing.T) {
 		t.Errorf("without ServiceCIDRs: %+v", got)
 	}
 	f.Ranges = []ipam.Range{
-		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), Use: ipam.Shared},
+		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), VIPs: true},
 		{Name: "kubernetes", Prefix: netip.PrefixFrom(vip, 16).Masked()},
 	}
 	r := explain.Explain(f)

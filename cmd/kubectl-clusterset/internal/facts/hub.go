@@ -146,7 +146,7 @@ const ClockRemedy = "set the clocks of that cluster's nodes (NTP): the age of ex
 	"have dates"
 
 // PoolFindings finds what is wrong with pools and blocks. They come from the function by which the hub's controller
-// decides. Ranges of the member except are left out.
+// decides. It omits overlaps with ranges of the member named by except.
 func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 	if len(h.Sets) != 1 {
 		return nil

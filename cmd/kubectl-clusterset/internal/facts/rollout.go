@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// RolledOut reports whether all replicas of a Deployment are new, and at least so many of them available; and if not,
-// why, by its Pods.
+// RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the
+// first Pod that waits.
 func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done bool, why string) {
 	want, st := ptr.Deref(d.Spec.Replicas, 1), &d.Status
 	available = min(available, want)
@@ -34,6 +34,9 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 // Missing finds that replicas of a Deployment are missing or old: an error if none is available, and else a warning,
 // as during each rollout. It returns nil if all are new and available.
 func Missing(d *appsv1.Deployment, pods []corev1.Pod) *report.Finding {
+	if d == nil {
+		return nil
+	}
 	kubectl := "kubectl -n " + d.Namespace
 	if ptr.Deref(d.Spec.Replicas, 1) == 0 {
 		return ptr.To(report.Errorf(kubectl+" scale deployment "+d.Name+" --replicas=2",
@@ -68,11 +71,15 @@ func LookAt(p *corev1.Pod, why string) string {
 
 const pullFailed = "ErrImagePull"
 
-// Waiting returns why a pod does not run, or "".
+// Waiting returns why a pod does not run, or "". A pod that has ended, as after an eviction, waits for nothing: its
+// Deployment has replaced it, and it stays until somebody deletes it.
 func Waiting(p *corev1.Pod) string {
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return ""
+	}
 	for _, s := range p.Status.ContainerStatuses {
 		switch w := s.State.Waiting; {
-		case w != nil && w.Reason != "ContainerCreating":
+		case w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
 			reason, message := w.Reason, w.Message
 			if _, cause, ok := strings.Cut(message, pullFailed+": "); ok && reason == "ImagePullBackOff" {
 				reason, message = pullFailed, cause // the same failure between two attempts

@@ -14,6 +14,13 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 	pod := func(s corev1.ContainerStatus) corev1.Pod {
 		return corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{s}}}
 	}
+	waiting := func(reason string) corev1.Pod {
+		return pod(corev1.ContainerStatus{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: reason}}})
+	}
+	evicted := pod(corev1.ContainerStatus{RestartCount: 1, LastTerminationState: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}})
+	evicted.Status.Phase = corev1.PodFailed
 	two := int32(2)
 	for name, c := range map[string]struct {
 		status appsv1.DeploymentStatus
@@ -25,8 +32,10 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 		"one waits, as before": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 2},
 			nil, 1, ""},
 		"old ones go on": {appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3},
-			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-				Reason: "ImagePullBackOff"}}})}, 2, "0 of 2 new replicas are available; pod : ImagePullBackOff"},
+			[]corev1.Pod{waiting("ImagePullBackOff")}, 2, "0 of 2 new replicas are available; pod : ImagePullBackOff"},
+		"the first that waits": {appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3},
+			[]corev1.Pod{evicted, waiting("PodInitializing"), waiting("ImagePullBackOff")}, 2,
+			"0 of 2 new replicas are available; pod : ImagePullBackOff"},
 		"no image, between attempts": {appsv1.DeploymentStatus{UpdatedReplicas: 1, Replicas: 1},
 			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: `Back-off pulling image "a": ErrImagePull: not found`}}})}, 2,

@@ -3,6 +3,7 @@ package gather
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,84 +29,81 @@ func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.
 		return false, nil
 	}
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	if err := g.dns(ctx); err == nil {
-		lost = doctor.Unserved(g.Facts)
+	s, err := dns.ReadCorefile(ctx, c)
+	if err == nil {
+		err = g.coreDNS(ctx, s)
 	}
-	if d := g.DNSFacts.Deployment; d != nil {
-		down = facts.Missing(d, g.DNSFacts.Pods)
+	if err == nil { // else the DNS of a cloud or of an operator
+		lost, down = doctor.Unserved(g.Facts), facts.Missing(g.DNSFacts.Deployment, g.DNSFacts.Pods)
 	}
 	if down == nil || down.Severity == report.Warning {
-		down = cmp.Or(besideDown(ctx, c), down)
+		d, _ := dns.BesideDeployment(ctx, c)
+		down = cmp.Or(facts.Missing(g.besideOf(ctx, d)), down)
 	}
 	return lost, down
 }
 
-// besideDown finds that replicas of our Deployment beside the cluster's DNS are missing.
-func besideDown(ctx context.Context, c *cluster.Cluster) *report.Finding {
-	d, err := dns.BesideDeployment(ctx, c)
-	if err != nil || d == nil {
-		return nil
+// dns reads what the cluster has for DNS. It returns why topics were not read.
+func (g *gatherer) dns(ctx context.Context) map[doctor.Topic]error {
+	s, err := dns.Read(ctx, g.Member)
+	if err != nil {
+		return map[doctor.Topic]error{doctor.DNS: err, doctor.DNSAuth: err, doctor.DNSAnswers: err,
+			doctor.NodeLocal: err, doctor.Beside: err}
 	}
-	pods, _ := c.PodsOf(ctx, d) // without them a reason is missing
-	return facts.Missing(d, pods)
+	g.DNSFacts.Beside, g.DNSFacts.BesidePods = g.besideOf(ctx, s.Beside)
+	if s.NodeLocal != nil && !s.Stubbed() {
+		g.DNSFacts.NodeLocal = s.NodeLocal.Data["Corefile"]
+	}
+	return map[doctor.Topic]error{doctor.DNS: g.coreDNS(ctx, s), doctor.DNSAuth: g.dnsRights(ctx, s.Deployment),
+		doctor.DNSAnswers: g.dnsAnswers(ctx, s)}
 }
 
-// dns reads CoreDNS's Deployment and Corefile.
-func (g *gatherer) dns(ctx context.Context) (err error) {
-	if g.DNSFacts.Deployment, err = dns.Deployment(ctx, g.Member); err != nil {
+// besideOf returns our Deployment beside the cluster's DNS with its Pods: without them a reason is missing.
+func (g *gatherer) besideOf(ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, []corev1.Pod) {
+	if d == nil {
+		return nil, nil
+	}
+	pods, _ := g.Member.PodsOf(ctx, d)
+	return d, pods
+}
+
+// coreDNS takes over CoreDNS's Deployment and Corefile, and reads its Pods.
+func (g *gatherer) coreDNS(ctx context.Context, s *dns.State) (err error) {
+	if err := g.corefile(ctx, s); err != nil || s.Deployment == nil {
 		return err
 	}
-	if d := g.DNSFacts.Deployment; d != nil {
-		if g.DNSFacts.Pods, err = g.Member.PodsOf(ctx, d); err != nil {
+	g.DNSFacts.Deployment = s.Deployment
+	g.DNSFacts.Pods, err = g.Member.PodsOf(ctx, s.Deployment)
+	return err
+}
+
+// corefile takes over the Corefile. Without a Deployment that is known as the cluster's DNS, it reads kubeadm's.
+func (g *gatherer) corefile(ctx context.Context, s *dns.State) (err error) {
+	if s.Deployment == nil {
+		s = &dns.State{ConfigKey: "Corefile"}
+		s.Config, err = kube.Get[*corev1.ConfigMap](ctx, g.Member, types.NamespacedName{Namespace: "kube-system",
+			Name: "coredns"})
+		if err != nil {
 			return err
 		}
 	}
-	return g.coreCorefile(ctx, g.DNSFacts.Deployment)
-}
-
-// coreCorefile reads CoreDNS's Corefile from the ConfigMap that its Deployment mounts. Without such a mount it reads
-// kubeadm's: ConfigMap coredns, key Corefile.
-func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error {
-	name, key := dns.CorefileOf(d)
-	if name == "" {
-		name, key = "coredns", "Corefile"
+	if s.Corefile() == "" {
+		return errors.New("there is no Deployment of CoreDNS in kube-system with a " +
+			"Corefile: DNS may run elsewhere")
 	}
-	text, err := g.corefile(ctx, name, key)
-	if err == nil && text == "" {
-		return fmt.Errorf("there is no ConfigMap kube-system/%s with a Corefile: DNS may run elsewhere", name)
-	}
-	g.DNSFacts.Corefile = text
-	return err
-}
-
-func (g *gatherer) corefile(ctx context.Context, name, key string) (string, error) {
-	m, err := kube.Get[*corev1.ConfigMap](ctx, g.Member, types.NamespacedName{Namespace: "kube-system", Name: name})
-	if err != nil || m == nil {
-		return "", err
-	}
-	return m.Data[key], nil
-}
-
-// nodeLocal reads the Corefile of NodeLocal DNSCache.
-func (g *gatherer) nodeLocal(ctx context.Context) (err error) {
-	g.DNSFacts.NodeLocal, err = g.corefile(ctx, "node-local-dns", "Corefile")
-	return err
+	g.DNSFacts.Config, g.DNSFacts.Corefile = s.Config.Name, s.Imported()
+	return nil
 }
 
 // dnsAnswers asks the Pods of the cluster's DNS.
-func (g *gatherer) dnsAnswers(ctx context.Context) error {
+func (g *gatherer) dnsAnswers(ctx context.Context, s *dns.State) (err error) {
 	r := dns.Runner{Cluster: g.Member, Ask: dns.Forwarded(g.Member.Config)}
-	var err error
-	g.DNSFacts.Unanswered, err = r.Unanswered(ctx)
+	g.DNSFacts.Asked, g.DNSFacts.Unanswered, err = r.Unanswered(ctx, s)
 	return err
 }
 
 // dnsRights checks the rights that deploy/coredns grants, for CoreDNS's ServiceAccount.
-func (g *gatherer) dnsRights(ctx context.Context) error {
-	d, err := dns.Deployment(ctx, g.Member)
-	if err != nil {
-		return err
-	}
+func (g *gatherer) dnsRights(ctx context.Context, d *appsv1.Deployment) error {
 	account := "coredns"
 	if d != nil {
 		account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")

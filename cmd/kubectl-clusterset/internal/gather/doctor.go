@@ -27,7 +27,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -49,12 +48,15 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) },
 		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent,
 		doctor.AgentAuth: g.agentRights,
-		doctor.DNS:       g.dns, doctor.DNSAuth: g.dnsRights, doctor.DNSAnswers: g.dnsAnswers,
-		doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges:    g.ranges, doctor.Imports: g.imports,
 		doctor.Exports: g.exports,
 	} {
 		if err := read(ctx); err != nil {
+			f.Unread[topic] = err.Error()
+		}
+	}
+	for topic, err := range g.dns(ctx) {
+		if err != nil {
 			f.Unread[topic] = err.Error()
 		}
 	}
@@ -85,15 +87,13 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	var pods corev1.PodList
-	err = g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
-		client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
-	if err != nil {
-		return err
-	}
-	g.Pods = pods.Items
 	var leases coordinationv1.LeaseList
-	err = g.Member.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
-	g.Leases = leases.Items
+	err = list(ctx, g.Member, kube.SystemNamespace, &leases)
+	if err == nil {
+		err = pages(ctx, g.Member, kube.SystemNamespace, &pods,
+			client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
+	}
+	g.Pods, g.Leases = pods.Items, leases.Items
 	return err
 }
 
@@ -115,56 +115,44 @@ func (g *gatherer) agentRights(ctx context.Context) error {
 
 func (g *gatherer) exports(ctx context.Context) error {
 	var exports mcsv1beta1.ServiceExportList
-	err := ignoreNoMatch(g.Member.List(ctx, &exports))
-	for i := range exports.Items {
-		g.Exported = append(g.Exported, client.ObjectKeyFromObject(&exports.Items[i]))
-		if exports.Items[i].Annotations[clusterset.AnnotationExternal] != "" {
-			g.ExternalExports = append(g.ExternalExports, exports.Items[i])
-		}
-	}
+	err := list(ctx, g.Member, "", &exports)
+	g.Exported = exports.Items
 	return err
 }
 
 func (g *gatherer) imports(ctx context.Context) error {
-	var imports mcsv1beta1.ServiceImportList
-	if err := ignoreNoMatch(g.Member.List(ctx, &imports)); err != nil {
-		return err
+	var (
+		imports         mcsv1beta1.ServiceImportList
+		records         hubv1alpha1.ServiceExportRecordList
+		inside, outside discoveryv1.EndpointSliceList
+	)
+	err := list(ctx, g.Member, "", &imports)
+	if err == nil {
+		err = list(ctx, g.Member, kube.SystemNamespace, &records)
 	}
-	g.Imported = imports.Items
-	var records hubv1alpha1.ServiceExportRecordList
-	if err := list(ctx, g.Member, kube.SystemNamespace, &records); err != nil {
-		return err
+	if err == nil {
+		err = pages(ctx, g.Member, "", &inside,
+			client.HasLabels{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster})
 	}
-	g.Records = records.Items
-	var all discoveryv1.EndpointSliceList
-	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster})
-	g.Slices = all.Items
-	if err != nil {
-		return err
+	if err == nil {
+		err = pages(ctx, g.Member, "", &outside, client.HasLabels{external.Label, mcsv1beta1.LabelSourceCluster})
 	}
-	var outside discoveryv1.EndpointSliceList
-	err = g.Member.List(ctx, &outside, client.HasLabels{external.Label, mcsv1beta1.LabelSourceCluster})
-	g.ExternalSlices = outside.Items
+	g.Imported, g.Records, g.Slices, g.ExternalSlices = imports.Items, records.Items, inside.Items, outside.Items
 	return err
 }
 
-// ranges reads the ServiceCIDRs and the nodes' pod ranges.
+// ranges reads the ServiceCIDRs, which exist since Kubernetes 1.33, and the nodes' pod ranges.
 func (g *gatherer) ranges(ctx context.Context) error {
 	var nodes corev1.NodeList
-	if err := g.Member.List(ctx, &nodes); err != nil {
-		return err
-	}
+	var ranges networkingv1.ServiceCIDRList
+	err := list(ctx, g.Member, "", &nodes, &ranges)
 	for i := range nodes.Items {
 		g.PodRanges = appendPrefixes(g.PodRanges, nodes.Items[i].Spec.PodCIDRs)
-	}
-	var ranges networkingv1.ServiceCIDRList // since Kubernetes 1.33
-	if err := ignoreNoMatch(g.Member.List(ctx, &ranges)); err != nil {
-		return err
 	}
 	for i := range ranges.Items {
 		g.ServiceRanges = appendPrefixes(g.ServiceRanges, ranges.Items[i].Spec.CIDRs)
 	}
-	return nil
+	return err
 }
 
 func appendPrefixes(to []netip.Prefix, texts []string) []netip.Prefix {

@@ -6,20 +6,24 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -139,13 +143,30 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 // TestStatusOfAMemberWhoseNamedHubIsDown tells of the member what it knows, and of the hub why it was not read.
 func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 	here, down := refusing(t, true), refusing(t, false)
-	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here), Hub: inMemory("the hub", down),
-		HubNamespace: "blue"})
-	if err != nil || f.Member == nil || f.Hub != nil || !strings.Contains(f.HubError, "401") {
+	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here, secret(down)),
+		Hub: inMemory("the hub", down), HubNamespace: "clusterset"})
+	if err != nil || f.Member == nil || f.Hub != nil || !strings.Contains(f.HubError, "401") || f.Namespace != "blue" {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if _, err := Status(t.Context(), Source{Hub: inMemory("the hub", down), HubNamespace: "blue"}); err == nil {
 		t.Error("of a hub alone there is nothing to tell, and no error")
+	}
+}
+
+// TestADeletedKindIsNamed, because a list of it is empty.
+func TestADeletedKindIsNamed(t *testing.T) {
+	here := inMemory("this cluster", refusing(t, true))
+	known := meta.NewDefaultRESTMapper(nil)
+	for _, o := range []client.Object{&mcsv1beta1.ServiceExport{}, &hubv1alpha1.ServiceExportRecord{}} {
+		kind, err := here.GroupVersionKindFor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.Add(kind, meta.RESTScopeNamespace)
+	}
+	here.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithRESTMapper(known).Build()
+	if m, err := member(t.Context(), here); err != nil || !slices.Equal(m.Unserved, []string{"ServiceImport"}) {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 

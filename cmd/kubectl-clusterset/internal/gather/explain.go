@@ -68,14 +68,14 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.Outside = outside.Items
 
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	d, err := dns.Deployment(ctx, c)
+	s, err := dns.ReadCorefile(ctx, c)
 	if err == nil {
-		err = g.coreCorefile(ctx, d)
+		err = g.corefile(ctx, s)
 	}
 	if err != nil {
 		f.CorefileUnread = err.Error()
 	}
-	f.Corefile = g.DNSFacts.Corefile
+	f.Corefile, f.Config = g.DNSFacts.Corefile, g.DNSFacts.Config
 	var leases coordinationv1.LeaseList
 	allow(explain.Leases, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)))
 	f.Leases = leases.Items

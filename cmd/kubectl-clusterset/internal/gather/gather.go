@@ -3,14 +3,14 @@
 package gather
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// patience is the timeout of a request to a hub, which may be unreachable from here.
+// patience is the timeout of a list page, and of each request with the agent's credentials.
 const patience = 10 * time.Second
 
 // Source names the clusters to read.
@@ -29,15 +29,18 @@ type Source struct {
 	Member         *cluster.Cluster // nil with --hub-only
 	Hub            *cluster.Cluster // as its admin; nil to use the agent's credentials
 	HubNamespace   string
-	NamespaceGiven bool // --hub-namespace was given; otherwise that of the member's credentials counts
+	NamespaceGiven bool // --hub-namespace was given; otherwise that of the membership counts
 }
 
-// namespace returns that of the clusterset on the hub.
-func (s *Source) namespace(creds *doctor.Credentials) string {
-	if !s.NamespaceGiven && creds != nil && creds.Namespace != "" {
+// namespace returns that of the clusterset on the hub. Without usable credentials, it is the ClusterSet's name.
+func (s *Source) namespace(creds *doctor.Credentials, set string) string {
+	switch {
+	case s.NamespaceGiven:
+		return s.HubNamespace
+	case creds != nil && creds.Namespace != "":
 		return creds.Namespace
 	}
-	return s.HubNamespace
+	return cmp.Or(set, s.HubNamespace)
 }
 
 // givenNamespace returns --hub-namespace if the user gave it, or else "".
@@ -86,14 +89,9 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 	return c, file, nil
 }
 
-// unreachable reports whether no connection was made, so that err is no answer of the hub.
-func unreachable(err error) bool {
-	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" { // lookups too
-		return true
-	}
-	timeout := net.Error(nil)
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
+// refused reports whether err is the hub's answer to the credentials, which the agent gets as well. All else may come
+// from what is between here and the hub.
+func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
 // asAgent returns the hub with the agent's credentials.
 func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {

@@ -22,7 +22,7 @@ func (g *gatherer) hub(ctx context.Context) {
 		g.Unread[doctor.Secret] = err.Error()
 	}
 	g.Credentials = creds
-	hub, namespace := g.Hub, g.namespace(creds)
+	hub, namespace := g.Hub, g.namespace(creds, g.Set)
 	g.HubFacts.Asked = g.givenNamespace()
 	g.Unread[doctor.HubLeader] = doctor.NotAsked
 	if g.Hub == nil {
@@ -38,7 +38,7 @@ func (g *gatherer) hub(ctx context.Context) {
 			err = g.memberRights(ctx, agent, creds)
 		}
 		if err != nil {
-			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), unreachable(err)
+			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), !refused(err)
 			g.Unread[doctor.HubAuth] = err.Error()
 		} else {
 			delete(g.Unread, doctor.HubAuth)
@@ -47,6 +47,7 @@ func (g *gatherer) hub(ctx context.Context) {
 			hub, namespace = agent, creds.Namespace
 		}
 	}
+	g.HubFacts.Namespace = namespace // remedies name it, read or not
 	if hub == nil {
 		g.Unread[doctor.Hub] = "the agent's credentials cannot be used, and no hub was named (--hub-kubeconfig, " +
 			"--hub-context)"

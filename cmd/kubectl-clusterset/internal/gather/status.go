@@ -43,11 +43,11 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		case err != nil:
 			f.HubError = err.Error()
 		case creds == nil:
-			f.HubError = "this cluster has no credentials for it"
+			f.HubError = "there is no Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub + " here"
 		case creds.Problem != "":
 			f.HubError = creds.Problem
 		}
-		namespace = s.namespace(creds)
+		namespace = s.namespace(creds, m.Set)
 		if creds != nil && creds.Problem == "" {
 			m.TokenExpires, m.HubNamespace = &creds.Expires, creds.Namespace
 			if hub == nil {
@@ -58,6 +58,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 			}
 		}
 	}
+	f.Namespace = namespace
 	if hub == nil {
 		return f, nil
 	}
@@ -142,14 +143,15 @@ func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...cli
 
 // pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes
 // longer.
-func pages(ctx context.Context, c client.Reader, namespace string, into client.ObjectList) error {
+func pages(ctx context.Context, c client.Reader, namespace string, into client.ObjectList,
+	only ...client.ListOption) error {
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		some := into.DeepCopyObject().(client.ObjectList)
-		return some, c.List(ctx, some, &client.ListOptions{
+		return some, c.List(ctx, some, append([]client.ListOption{&client.ListOptions{
 			Namespace: namespace, Limit: o.Limit, Continue: o.Continue, Raw: &o,
-		})
+		}}, only...)...)
 	}
 	all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -185,13 +187,20 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, o := range []client.Object{&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceImport{},
+		&hubv1alpha1.ServiceExportRecord{}} { // list ignores that a kind does not exist
+		gvk, _ := c.GroupVersionKindFor(o) // the scheme has it
+		if _, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); meta.IsNoMatchError(err) {
+			m.Unserved = append(m.Unserved, gvk.Kind)
+		}
+	}
 	m.DNSLost, m.DNSDown = dnsState(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	used, err := allocated(ctx, c)
-	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
+	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), used)
 	return m, err
 }
 

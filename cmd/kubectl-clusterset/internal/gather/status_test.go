@@ -3,19 +3,24 @@ package gather
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 )
 
 // TestP2OnlyOurClusterProfilesAreMembers: another cluster manager may keep its own beside them.
@@ -29,6 +34,38 @@ func TestP2OnlyOurClusterProfilesAreMembers(t *testing.T) {
 	if err := members(t.Context(), hub, &h.Hub); err != nil || len(h.Profiles) != 1 ||
 		h.Profiles[0].Name != "east" {
 		t.Errorf("%v: %+v", err, h.Profiles)
+	}
+}
+
+// TestDoctorReadsListsPageByPage: a cluster may have thousands of slices.
+func TestDoctorReadsListsPageByPage(t *testing.T) {
+	labels := map[string]string{}
+	funcs := interceptor.Funcs{List: func(ctx context.Context, _ client.WithWatch, into client.ObjectList,
+		opts ...client.ListOption) error {
+		var o client.ListOptions
+		o.ApplyOptions(opts)
+		if _, limited := ctx.Deadline(); !limited || o.Limit != 500 {
+			t.Errorf("%T: %+v", into, o)
+		}
+		if l, ok := into.(*discoveryv1.EndpointSliceList); ok {
+			l.Continue = map[string]string{"": "more"}[o.Continue]
+			labels[o.LabelSelector.String()] += o.Continue
+		}
+		return nil
+	}}
+	g := &gatherer{&doctor.Facts{}, Source{Member: &cluster.Cluster{
+		Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(),
+	}}}
+	for _, read := range []func(context.Context) error{g.agent, g.exports, g.imports, g.ranges} {
+		if err := read(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := map[string]string{
+		mcsv1beta1.LabelServiceName + "," + mcsv1beta1.LabelSourceCluster: "more",
+		external.Label + "," + mcsv1beta1.LabelSourceCluster:              "more",
+	}; !maps.Equal(labels, want) {
+		t.Errorf("slices are read by %v", labels)
 	}
 }
 

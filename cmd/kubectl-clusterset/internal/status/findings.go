@@ -119,20 +119,28 @@ func (r *Report) emptyFinding() {
 	if more := len(empty) - named; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	r.add("", report.Warningf(remedy, "no cluster has a ready endpoint of %s: connections fail", list))
+	r.add("", report.Errorf(remedy, "no cluster has a ready endpoint of %s: connections fail", list))
 }
 
 // unselectedFindings finds imports whose preference selects no cluster that has a ready endpoint, while others have.
+// Only exports to this cluster count.
 func (r *Report) unselectedFindings(exports map[key][]clusterset.Export, own clusterset.Place) {
 	for _, n := range r.Names {
-		of := exports[key{n.Namespace, n.Name}]
+		of := slices.DeleteFunc(slices.Clone(exports[key{n.Namespace, n.Name}]),
+			func(e clusterset.Export) bool { return !e.GoesTo(own) })
+		if len(of) == 0 {
+			continue
+		}
 		if merged, _ := conflict.Merge(of); !n.Imported || merged.Type == mcsv1beta1.Headless ||
 			len(n.Idle) == len(n.Clusters) || selects(merged.Preference, of, n.Idle, own) {
 			continue
 		}
-		name := n.Name + "." + n.Namespace
-		r.add(name, report.Errorf("kubectl clusterset explain "+name, "its preference selects no cluster that has a "+
-			"ready endpoint: connections to its VIP fail in this cluster"))
+		name, what := n.Name+"."+n.Namespace, "its preference selects no cluster that has a ready endpoint"
+		if !slices.ContainsFunc(of, func(e clusterset.Export) bool { return !slices.Contains(n.Idle, e.Cluster) }) {
+			what = "no cluster that exports it to this one has a ready endpoint"
+		}
+		r.add(name, report.Errorf("kubectl clusterset explain "+name, "%s: connections to its VIP fail in this cluster",
+			what))
 	}
 }
 
@@ -237,6 +245,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 			"removes what is left here",
 			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or "+
 				"this is another hub", m.ID))
+	}
+	if m.Set != "" && !m.Leaving && len(m.Unserved) > 0 {
+		r.add(onHere, report.Errorf(join, "its API server has no kind %s: exports or imports do not work here",
+			strings.Join(m.Unserved, ", ")))
 	}
 	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {
 		r.add(onHere, report.Errorf(facts.StartAgent,

@@ -31,10 +31,11 @@ import (
 
 // Facts are what was read.
 type Facts struct {
-	Hub      *Hub    // nil if it was not read
-	HubError string  // why not
-	Asked    string  // --hub-namespace, if it was given
-	Member   *Member // nil with --hub-only
+	Hub       *Hub    // nil if it was not read
+	HubError  string  // why not
+	Namespace string  // of the ClusterSet on the hub, read or not
+	Asked     string  // --hub-namespace, if it was given
+	Member    *Member // nil with --hub-only
 }
 
 // Hub is a clusterset's namespace there, with what its members export.
@@ -51,6 +52,7 @@ type Member struct {
 	Agent        *appsv1.Deployment
 	TokenExpires *time.Time // of the credentials for the hub
 	HubNamespace string     // of the credentials
+	Unserved     []string   // kinds of a member that its API server does not serve
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
@@ -112,7 +114,7 @@ type NameRow struct {
 	Idle     []string `json:"idle,omitempty"`
 	Imported bool     `json:"imported,omitempty"` // in the cluster that --context names
 	IPs      []string `json:"ips,omitempty"`      // there
-	// ExportTo says of the exporters that export to some clusters only, which these are.
+	// ExportTo is the export-to list of each exporter that has one, by cluster ID.
 	ExportTo map[string]string `json:"exportTo,omitempty"`
 	// External are the clusters whose load balancers are published for clients outside the clusters.
 	External  []string `json:"external,omitempty"`
@@ -355,7 +357,7 @@ func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 	}
 }
 
-// names merges exports as every agent does.
+// names merges all exports of each name, also those that not every cluster may import.
 func names(
 	exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExportRecord, m *Member,
 ) (out []NameRow) {

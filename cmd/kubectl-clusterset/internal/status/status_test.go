@@ -17,6 +17,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -149,9 +150,22 @@ func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	r := status.Examine(f)
 	want := "no cluster has a ready endpoint of web.shop, x0.shop, x1.shop, x2.shop, x3.shop and 2 more: " +
 		"connections fail"
-	if len(r.Findings) != 1 || r.Findings[0].What != want ||
+	if len(r.Findings) != 1 || r.Findings[0].What != want || r.Findings[0].Severity != report.Error ||
 		r.Findings[0].Remedy != "kubectl clusterset explain web.shop" {
 		t.Errorf("%+v", r.Findings)
+	}
+}
+
+// TestT2ThePreferenceOfAnExportToOthersSelectsNothingHere: the oldest export decides among those to this cluster only.
+func TestT2ThePreferenceOfAnExportToOthersSelectsNothingHere(t *testing.T) {
+	f := sound()
+	west := &f.Hub.Records[1].Spec
+	west.ExportedAt, west.ExportTo, west.Preference = &metav1.Time{Time: now.Add(-2 * time.Hour)}, "cluster=north",
+		"cluster=north"
+	for _, found := range status.Examine(f).Findings {
+		if strings.Contains(found.What, "ready endpoint") {
+			t.Errorf("%+v", found)
+		}
 	}
 }
 
@@ -351,6 +365,8 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" },
 			"and has 1 ServiceExport without effect"},
 		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving ClusterSet blue"},
+		{"a kind was deleted", "this cluster", func(f *status.Facts) { f.Member.Unserved = []string{"ServiceImport"} },
+			"has no kind ServiceImport"},
 		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil },
 			"there is no Deployment"},
 		{"agent down", "this cluster",
@@ -444,6 +460,9 @@ func TestFindingsComeFirst(t *testing.T) {
 				f.Hub.Records[i].Spec.Preference = "cluster=wst"
 			}
 		}, "its preference selects no cluster that has a ready endpoint"},
+		{"nobody serves what is exported to this cluster", "web.shop", func(f *status.Facts) {
+			f.Hub.Records[1].Spec.ExportTo, f.Hub.Endpoints = "cluster=north", f.Hub.Endpoints[:1]
+		}, "no cluster that exports it to this one has a ready endpoint"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless },
 			"Conflicting type"},
 	} {
@@ -471,7 +490,7 @@ func TestFindingsComeFirst(t *testing.T) {
 func TestV6StateOfTheRanges(t *testing.T) {
 	f := sound()
 	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"),
-		Use: ipam.Shared, State: ipam.Terminating}, Allocated: 3, Available: 11}}
+		VIPs: true, State: ipam.Terminating}, Allocated: 3, Available: 11}}
 	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
@@ -484,7 +503,7 @@ func TestV6StateOfTheRanges(t *testing.T) {
 // TestFullRangesAreAFinding of the mode whose VIPs come from them.
 func TestFullRangesAreAFinding(t *testing.T) {
 	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"),
-		Use: ipam.Shared}, Allocated: 14}
+		VIPs: true}, Allocated: 14}
 	free := full
 	free.Available = 1
 	deleted := free

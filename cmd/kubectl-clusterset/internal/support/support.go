@@ -144,6 +144,13 @@ func (a *archive) collect(ctx context.Context, c *Cluster) {
 				a.logs(ctx, c, o)
 			}
 			strip(o.Object)
+			if data, ok := o.Object["data"].(map[string]any); ok { // before YAML, which may write lines as one
+				for key, v := range data {
+					if s, is := v.(string); is {
+						data[key] = string(Redact([]byte(s)))
+					}
+				}
+			}
 			text, err := yaml.Marshal(o.Object)
 			if err == nil {
 				kept = append(append(kept, "---\n"...), text...)
@@ -200,14 +207,14 @@ func environment(v any) {
 
 const redacted = "REDACTED"
 
-// credentials match what looks like one, with what stays of it as the first group.
+// credentials match text that looks like a credential. Group 1 is kept, the rest replaced.
 var credentials = []*regexp.Regexp{
 	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?`), // a JSON Web Token
 	regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic) +)[A-Za-z0-9+/=._~-]{8,}`),
 	regexp.MustCompile(`(?i)(\b[a-z_-]*(?:password|passwd|token|secret|api_?key|access_key|client-key-data)` +
 		`["']?[:=] *)["']?[^\s"',}]+`),
-	regexp.MustCompile(`(?im)(^\s*(?:secret|aws_access_key|credentials|password|token) +).*$`), // of the Corefile
+	regexp.MustCompile(`(?im)(^\s*(?:secret|aws_access_key|credentials|password|token)[ \t]+).*$`), // of the Corefile
 }
 
 // Redact replaces what looks like a credential.

@@ -36,6 +36,8 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 		&corev1.Secret{ObjectMeta: meta(system, "hub-kubeconfig"), Data: map[string][]byte{"token": []byte(jwt)}},
 		&corev1.ConfigMap{ObjectMeta: meta(dns, "coredns"), Data: map[string]string{
 			"Corefile": ".:53 {\n    tsig {\n        secret key.example. " + plain + "\n    }\n}\n"}},
+		&corev1.ConfigMap{ObjectMeta: meta(beside, "coredns"), Data: map[string]string{ // YAML quotes such a text
+			"Corefile": ".:53 {\n\troute53 a.example:Z {\n\t\taws_access_key\tID " + plain + "\n\t}\n} \n"}},
 		&corev1.ConfigMap{ObjectMeta: meta(dns, "others"), Data: map[string]string{"x": plain}},
 	}
 	funcs := interceptor.Funcs{
@@ -93,7 +95,7 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"member/clusterset-system/pod.yaml", "member/clusterset-system/agent.main.log",
-		"member/kube-system/configmap.yaml", "doctor.json", "errors.txt"} {
+		"member/kube-system/configmap.yaml", "member/clusterset-dns/configmap.yaml", "doctor.json", "errors.txt"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no %s in %v", want, names)
 		}
