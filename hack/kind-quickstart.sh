@@ -76,7 +76,10 @@ down() {
 }
 
 case ${1:-all} in
-	all) up && walk ;;
+	all)
+		up
+		walk
+		;;
 	up | walk | down) "$1" ;;
 	*) sed -n '2,/^set/p' "$0" | grep '^#' && exit 2 ;;
 esac

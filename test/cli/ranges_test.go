@@ -36,7 +36,7 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		e.service(t, "east", "leaving", fmt.Sprint("web-", i))
 	}
 	users := &networkingv1.ServiceCIDR{}
-	users.Name, users.Labels = "users", map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
+	users.Name, users.Labels = "users", map[string]string{ipam.LabelVIPs: ipam.Shared}
 	users.Spec.CIDRs = []string{"10.201.0.0/29"}
 	if err := e.admin["east"].Create(t.Context(), users); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	left := &networkingv1.ServiceCIDR{}
 	if err := e.admin["east"].Get(t.Context(), client.ObjectKeyFromObject(users), left); err != nil ||
 		left.DeletionTimestamp != nil || left.UID != users.UID ||
-		left.Labels[ipam.LabelVIPs] != string(ipam.Shared) || slices.Contains(left.Finalizers,
+		left.Labels[ipam.LabelVIPs] != ipam.Shared || slices.Contains(left.Finalizers,
 		clusterset.FinalizerVIPs) {
 		t.Errorf("the user's range is not as it was: %v %+v", err, left)
 	}

@@ -5,8 +5,6 @@ package words
 var unclean = []string{
 	"controllers/agent",
 
-	"controllers/credentials",
-
 	"test/lab",
 
 	"test/sim",
