@@ -240,9 +240,8 @@ func (a *Addresses) fresh(
 	return none, nil
 }
 
-// coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can grant
-// a
-// block, also another one to a member whose blocks are full.
+// coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can still
+// grant a block.
 func (v *view) coming(f corev1.IPFamily) bool {
 	return v.Set == nil || v.Pools[f] || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0
 }

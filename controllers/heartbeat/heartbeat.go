@@ -62,8 +62,8 @@ type Heartbeat struct {
 	mu       sync.Mutex
 	duration time.Duration // leaseDurationSeconds of the ClusterSet
 	interval time.Duration // time between two renewals
-	// lastAttempt is of the latest renewal, or of finding a foreign holder; zero after any other failure, to retry at
-	// once.
+	// lastAttempt is when the Lease was last renewed, or found to be another agent's. After any other failure it is
+	// zero: retry at once.
 	lastAttempt   time.Time
 	retryAfter    time.Duration     // from lastAttempt, in place of interval if it is set
 	written       renewals          // this process's recent renewals

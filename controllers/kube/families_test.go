@@ -57,3 +57,24 @@ func TestADryRunThatHangsKeepsOneCaller(t *testing.T) {
 		<-done
 	}
 }
+
+// TestACallersDeadlineIsNoResultForOthers.
+func TestACallersDeadlineIsNoResultForOthers(t *testing.T) {
+	server := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			o.(*corev1.Service).Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+			return ctx.Err()
+		},
+	}).Build()
+	now := time.Unix(1000, 0)
+	families := Families(server, func() time.Time { return now })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := families(ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	now = now.Add(familiesRetry)
+	if got, err := families(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -79,8 +80,11 @@ func SourceOf(o client.Object) types.NamespacedName {
 	if service := endpoints.ServiceOf(o.GetName()); service != "" && ImportOf(o).Name == "" {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: service}
 	}
-	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" ||
-		l[mcsv1beta1.LabelSourceCluster] != "" || l[discoveryv1.LabelManagedBy] == Manager {
+	manager := l[discoveryv1.LabelManagedBy]
+	// Kubernetes copies the labels of a Service to its slices.
+	synchronised := l[mcsv1beta1.LabelSourceCluster] != "" && !strings.HasSuffix(manager, "-controller.k8s.io")
+	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" || synchronised ||
+		manager == Manager {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}

@@ -24,6 +24,10 @@ func TestOnlyOwnEndpointsHaveASource(t *testing.T) {
 		{"of this cluster", "web-1", map[string]string{
 			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
 		}, "web"},
+		{"of this cluster, with a label of its Service", "web-2", map[string]string{
+			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+			mcsv1beta1.LabelSourceCluster: "b",
+		}, "web"},
 		{"imported", imported, endpoints.Labels("web", service, "b", Manager), ""},
 		{"imported, without labels", imported, nil, service},
 		{"imported by another program", "web-b", map[string]string{

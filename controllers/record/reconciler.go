@@ -6,6 +6,7 @@ package record
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -250,8 +251,13 @@ func (c Config) Acknowledge(ctx context.Context, lease *coordinationv1.Lease) er
 			failed = err
 			return false
 		}
+		if copied == nil { // Reconcile makes one if something is still imported
+			imported, err := (&reconciler{c}).isImported(ctx, rec)
+			failed = errors.Join(failed, err)
+			return err == nil && !imported
+		}
 		a, _, _ := decide(rec, copied, false)
-		return copied == nil || copied.Spec.Withdrawn || a != follow
+		return copied.Spec.Withdrawn || a != follow
 	})
 	acknowledged := ""
 	if newest != nil {

@@ -149,6 +149,26 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 	}
 }
 
+// TestC7AFamilyThatWaitsForAnAddressIsNotForgotten: while the dry run fails, the derived Service shows it.
+func TestC7AFamilyThatWaitsForAnAddressIsNotForgotten(t *testing.T) {
+	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	r := &reconciler{Config: Config{
+		Families: func(context.Context) ([]corev1.IPFamily, error) { return nil, errors.New("a webhook failed") },
+	}}
+	imp := &mcsv1beta1.ServiceImport{}
+	imp.Spec.IPFamilies = both[:1]
+	for _, c := range []struct {
+		svc   *corev1.Service
+		want  int
+		later time.Duration
+	}{{nil, 1, recheck}, {&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: both}}, 2, 0}} {
+		got, later, err := r.families(t.Context(), &snapshot{svc: c.svc}, imp, both)
+		if err != nil || len(got) != c.want || later != c.later {
+			t.Errorf("%v: %v, again after %s, %v", c.svc, got, later, err)
+		}
+	}
+}
+
 // TestC7AnImportWhoseFamiliesAreKnownWaitsForNoDryRun: a webhook that fails after the agent's restart stops no
 // endpoints, and the import keeps the families that it has.
 func TestC7AnImportWhoseFamiliesAreKnownWaitsForNoDryRun(t *testing.T) {

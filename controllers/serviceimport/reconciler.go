@@ -119,7 +119,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if err != nil {
 		return 0, err
 	}
-	families, complete, err := r.families(ctx, imp, merged.Families)
+	families, later, err := r.families(ctx, s, imp, merged.Families)
 	if err != nil {
 		return 0, err
 	}
@@ -166,9 +166,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		remove = r.removeDispensable
 	}
 	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))
-	if !complete { // no event says when the API server gets another family
-		again = kube.FamiliesKept
-	}
+	again = later
 	switch {
 	case err != nil:
 		return 0, err
@@ -184,22 +182,34 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 }
 
 // families returns the merged families that this cluster supports. If its API server does not show them, they are those
-// that the import already has. If it has none of them, and the API server denies the dry run, the merged ones are used.
-// complete is false if a family may be added later.
+// that the import and its derived Service already have. If these have none, and the API server denies the dry run, the
+// merged ones are used. later is when to look for families that are left out; 0 if there are none.
 func (r *reconciler) families(
-	ctx context.Context, imp *mcsv1beta1.ServiceImport, merged []corev1.IPFamily,
-) (families []corev1.IPFamily, complete bool, err error) {
+	ctx context.Context, s *snapshot, imp *mcsv1beta1.ServiceImport, merged []corev1.IPFamily,
+) (families []corev1.IPFamily, later time.Duration, err error) {
 	supported, err := r.Families(ctx)
-	if held := derived.Families(merged, imp.Spec.IPFamilies); err != nil && len(held) > 0 {
-		return held, false, nil
+	if err != nil {
+		supported = imp.Spec.IPFamilies
+		if s.svc != nil { // users do not edit it, and it has those that wait for an address
+			supported = slices.Concat(supported, s.svc.Spec.IPFamilies)
+		}
 	}
-	if kube.FamiliesDenied(err) {
-		r.report(
-			[]finding{{imp, "FamiliesUnknown", fmt.Sprintf("%v. The import uses the IP families of its exporters. "+
-				"Allow the agent to dry-run a Service in namespace %s.", err, kube.SystemNamespace)}},
-		)
-		return merged, false, nil
+	denied := kube.FamiliesDenied(err)
+	switch families = derived.Families(merged, supported); {
+	case len(families) == len(merged):
+		return families, 0, nil
+	case err == nil:
+		return families, kube.FamiliesKept, nil // no event says when the API server gets another family
+	case !denied && len(families) == 0:
+		return nil, 0, err
+	case !denied:
+		return families, recheck, nil
 	}
-	families = derived.Families(merged, supported)
-	return families, len(families) == len(merged), err
+	used := "that it has"
+	if len(families) == 0 {
+		families, used = merged, "of its exporters"
+	}
+	r.report([]finding{{imp, "FamiliesUnknown", fmt.Sprintf("%v. The import uses the IP families %s. Allow the agent "+
+		"to dry-run a Service in namespace %s.", err, used, kube.SystemNamespace)}})
+	return families, kube.FamiliesKept, nil
 }

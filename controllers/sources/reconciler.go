@@ -57,6 +57,7 @@ type Reconciler struct {
 	members      map[string]*member // by cluster ID
 	rounded      time.Time          // begin of the last round
 	rounds       int
+	lastFailure  string // of a round to store what it saw, as logged
 }
 
 // New returns a Reconciler that has observed nothing.
@@ -164,7 +165,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	}
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
-		if reach.Read(stored).State == reach.Unreachable && (m.State == reach.Answers || m.State == reach.Serving) {
+		if liveness.StateOf(stored).Expired && (m.State == reach.Answers || m.State == reach.Serving) {
 			err = r.save(ctx, cluster, stored, load(stored), m, liveness.State{}, limits)
 		}
 		return reconcile.Result{RequeueAfter: time.Second}, err

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,9 +40,11 @@ const (
 	maxTriesOfAll = 512
 	// maxRecords is how many EndpointRecords of a member a round reads to find them.
 	maxRecords = 64
-	// untilServed is how many rounds in a row try a member whose agent answers, until an endpoint has. After them one
-	// round in as many does.
+	// untilServed is how many rounds in a row try endpoints of a member whose agent answers. If none has answered by
+	// then, every untilServed-th round tries.
 	untilServed = 10
+	// proveAgain is after how many rounds an endpoint that answered is tried again while the agent answers.
+	proveAgain = 300
 	// reportSilent is how long an agent is silent while its endpoints answer before an Event says so.
 	reportSilent = 30 * time.Second
 )
@@ -54,8 +55,9 @@ type member struct {
 	address   int           // index of the agent's address to ask next
 	roundTrip time.Duration // of the last answer
 	reported  bool          // an Event has said that its agent is silent
-	tried     int           // rounds that tried its endpoints
-	serves    string        // the endpoint that answered in the last round; "" if none did
+	tried     int           // rounds that looked for endpoints to try
+	serves    string        // the endpoint that answered last
+	served    bool          // it did so in the last round that tried any
 }
 
 // question is what a round asks of one member.
@@ -64,10 +66,11 @@ type question struct {
 	stored  *coordinationv1.Lease
 	agent   string // its agent's address; "" if none is known
 	overdue bool
-	hopeful bool     // it may answer: its agent did before, and it is not unreachable
 	tries   []string // endpoints to try
-	again   bool     // that is only the one that answered in the last round
+	known   bool     // that is only the one that answered last
 
+	turn      int  // of samples
+	searched  bool // it publishes endpoints
 	took      time.Duration
 	agentIs   reach.Answer
 	endpoints reach.Answer
@@ -97,8 +100,9 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 	}
 	home := reach.NotAsked
 	var all sync.WaitGroup
-	hopeful := slices.DeleteFunc(slices.Clone(questions), func(q *question) bool { return !q.hopeful })
-	if len(hopeful) == 1 && len(hopeful[0].tries) > 0 && r.Home != "" {
+	// A member that is lost already counts, too: else a cluster that is cut off would take the others for lost, and say
+	// so to clients outside.
+	if len(questions) == 1 && len(questions[0].tries) > 0 && r.Home != "" {
 		all.Go(func() { home, _ = r.try(ctx, []string{r.Home}) })
 	}
 	for _, q := range questions {
@@ -130,7 +134,10 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil { // no error is returned: backoff would slow the rounds
-		log.FromContext(ctx).Info("storing what answers failed; the next round tries again", "reason", err.Error())
+		if text := err.Error(); text != r.lastFailure {
+			r.lastFailure = text
+			log.FromContext(ctx).Info("storing what answers failed; each round tries again", "reason", text)
+		}
 	}
 	return reconcile.Result{RequeueAfter: max(reach.Interval-r.Now().Sub(began), 10*time.Millisecond)}, nil
 }
@@ -146,8 +153,8 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		return nil, err
 	}
 	l := limitsOf(spec)
-	var sampled []*question
-	for _, lease := range byName(stored) {
+	var suspects, untested []*question
+	for _, lease := range kube.ByName(stored) {
 		q := &question{cluster: lease.Labels[liveness.LabelSource], stored: lease}
 		if lease.Name != liveness.LeaseName(q.cluster) {
 			continue // edited by hand
@@ -170,62 +177,63 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		}
 		o := r.observations[q.cluster]
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
-		q.hopeful = m.State != reach.Unreachable && m.State != reach.Unknown
-		untested := q.hopeful && !m.HasServed() && (m.tried < untilServed || r.rounds%untilServed == 0)
+		suspect := m.IsSuspect(now, q.overdue)
 		switch {
-		case m.State == reach.Serving && m.serves != "":
-			q.tries, q.again = []string{m.serves}, true
-		case untested, m.IsSuspect(now, q.overdue):
-			sampled = append(sampled, q)
+		case m.State == reach.Serving && m.served, !suspect && m.HasServed() && r.rounds%proveAgain == 0:
+			q.known = m.serves != ""
+		case suspect:
+			suspects = append(suspects, q)
+		case m.State != reach.Unknown && !m.HasServed() && (m.tried < untilServed || r.rounds%untilServed == 0):
+			untested = append(untested, q)
 		}
+		if q.known || suspect && m.serves != "" {
+			q.tries = []string{m.serves}
+		}
+		q.turn = m.tried
 		r.mu.Unlock()
 		out = append(out, q)
 	}
-	for _, q := range sampled {
-		if q.tries, err = r.sample(ctx, q.cluster, max(1, min(maxTries, maxTriesOfAll/len(sampled)))); err != nil {
+	// Suspects come first: they share what there is to try.
+	for i, q := range append(suspects, untested...) {
+		share := max(1, min(maxTries, maxTriesOfAll/max(1, len(suspects))))
+		if i >= len(suspects) {
+			share = max(1, min(maxTries, maxTriesOfAll/len(untested)))
+		}
+		if err := r.sample(ctx, q, share); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// sample returns up to size of the TCP endpoints that a member publishes, of as many EndpointRecords as possible. Each
-// round returns others.
-func (r *Reconciler) sample(ctx context.Context, cluster string, size int) (out []string, err error) {
-	families, err := r.Families(ctx)
+// sample adds up to size of the TCP endpoints that a member publishes to those to try, of as many EndpointRecords as
+// possible. Each turn adds others.
+func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
+	brief, cancel := context.WithTimeout(ctx, patience/4) // a dry run that hangs must not delay the round
+	families, err := r.Families(brief)
+	cancel()
 	if err != nil { // who is reached must be known all the same
 		families = kube.BothFamilies
 	}
 	var records hubv1alpha1.EndpointRecordList
 	if err := r.Hub().List(ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByCluster: cluster}); err != nil {
-		return nil, err
+		client.MatchingFields{kube.ByCluster: q.cluster}); err != nil {
+		return err
 	}
-	sorted := byName(records.Items)
+	sorted := kube.ByName(records.Items)
 	n := len(sorted)
+	q.searched = n > 0
+	full := max(size, len(q.tries)+1) // with the one that answered last
 	for turn := range min(n*size, maxRecords) {
-		rec := sorted[(r.rounds*size+turn)%n]
-		if len(out) == size || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
+		rec := sorted[(q.turn*size+turn)%n]
+		if len(q.tries) == full || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
 			continue
 		}
-		if a := target(rec, r.rounds+turn/n, r.Reserved); a != "" && !slices.Contains(out, a) {
-			out = append(out, a)
+		if a := target(rec, q.turn+turn/n, r.Reserved); a != "" && !slices.Contains(q.tries, a) {
+			q.tries = append(q.tries, a)
 		}
 	}
-	return out, nil
-}
-
-// byName returns objects of a cache, which must not change, in the order of their names.
-func byName[T any, O interface {
-	*T
-	client.Object
-}](items []T) []O {
-	out := make([]O, len(items))
-	for i := range items {
-		out[i] = &items[i]
-	}
-	slices.SortFunc(out, func(a, b O) int { return strings.Compare(a.GetName(), b.GetName()) })
-	return out
+	return nil
 }
 
 // target returns one ready endpoint of a record, with its first TCP port, or "". Each turn returns another one.
@@ -319,15 +327,20 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 	case reach.No:
 		m.address++
 	}
-	if len(q.tries) > 0 {
+	if q.searched {
 		m.tried++
 	}
-	if m.serves = ""; q.endpoints == reach.Yes {
-		m.serves = q.serves
+	if len(q.tries) > 0 {
+		if m.served = q.endpoints == reach.Yes; m.served {
+			m.serves = q.serves
+		}
 	}
-	if q.again && !q.answers() { // perhaps only its Pod is gone: the next round tries others
+	if q.known && !q.answers() { // perhaps only its Pod is gone: the next round tries others
 		r.mu.Unlock()
 		return false
+	}
+	if q.known && !m.served { // so it does now
+		m.serves, m.tried = "", 0
 	}
 	m.Member = m.Next(reach.Round{
 		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,

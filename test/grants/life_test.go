@@ -273,7 +273,9 @@ func (s *set) ranges(t *testing.T) {
 		t,
 		&member{&lab.Member{ID: "hub"}, s.hub},
 		named(set, lab.HubNamespace, lab.HubNamespace),
-		func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred },
+		func(c *hubv1alpha1.ClusterSet) {
+			c.Spec.VIPs.Mode, c.Spec.VIPs.Pools = hubv1alpha1.VIPModePreferred, []string{"10.200.0.0/24"}
+		},
 	)
 	until(t, "blocks", func() error { // the hub's program writes there too, and keeps what stands there
 		if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {

@@ -86,7 +86,7 @@ func Restored(s Stored, now time.Time) Member {
 		s.Since = now
 	}
 	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
-	m.served = s.State == Serving || s.State == Unreachable // neither state is reached before an endpoint answers
+	m.served = s.State == Serving
 	switch {
 	case s.Since.IsZero():
 		return Member{}
@@ -110,8 +110,8 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 		(m.State == Unreachable || silent >= suspectAfter || overdue && silent >= 3*Interval/2)
 }
 
-// HasServed reports whether an endpoint of the member has answered. Until then the silence of its endpoints proves
-// nothing, and rounds must try some of a member whose agent answers.
+// HasServed reports whether an endpoint of the member has answered, and none was silent since while its agent answered.
+// Else the silence of its endpoints proves nothing, and rounds try some of them even though its agent answers.
 func (m Member) HasServed() bool { return m.served }
 
 // Next returns the member after a round.
@@ -119,7 +119,12 @@ func (m Member) Next(r Round) Member {
 	if r.Agent == Yes || r.Endpoints == Yes {
 		m.alive = r.Now
 	}
-	m.served = m.served || r.Endpoints == Yes
+	switch {
+	case r.Endpoints == Yes:
+		m.served = true
+	case r.Agent == Yes && r.Endpoints == No: // policies may hide them now
+		m.served = false
+	}
 	switch {
 	case r.Agent == Yes:
 		m.answered = r.Now
