@@ -615,6 +615,10 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 			s.KubeDNS.Data["stubDomains"] = `{"clusterset.local": ["10.0.0.1"]}`
 			return nil
 		},
+		"aks": func(s *State) error { // in the Corefile itself
+			s.Config.Data["Corefile"] += "clusterset.local:53 {\n forward . 10.0.0.1\n}\n"
+			return nil
+		},
 		"openshift": func(s *State) error {
 			return unstructured.SetNestedSlice(s.Operator.Object, []any{map[string]any{"name": "lighthouse",
 				"zones": []any{"clusterset.local"}}}, "spec", "servers")
@@ -710,28 +714,47 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 
 // TestWithoutReloadCoreDNSIsRestarted, also by a run that does not wait, and when a change is undone.
 func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
-	here := load(t, "testdata/kubeadm.yaml", append(pods(), besideService())...)
-	setCorefile(t, here, ".:53 {\n kubernetes cluster.local\n}\n")
-	restarted := func() string {
-		s, err := Read(t.Context(), here)
-		if err != nil {
+	for _, mode := range []Mode{Beside, Replace} {
+		here := load(t, "testdata/kubeadm.yaml", append(pods(), besideService())...)
+		setCorefile(t, here, ".:53 {\n kubernetes cluster.local\n}\n")
+		read := func() (restarted, image string) {
+			s, err := Read(t.Context(), here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			template := s.Deployment.Spec.Template
+			return template.Annotations["kubectl.kubernetes.io/restartedAt"], template.Spec.Containers[0].Image
+		}
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Mode: mode, Image: image}); err != nil {
 			t.Fatal(err)
 		}
-		return s.Deployment.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"]
+		first, _ := read()
+		if first == "" {
+			t.Errorf("%s: it runs on without our block", mode)
+		}
+		if err := r.Uninstall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if last, image := read(); last == first || !stock.MatchString(image) {
+			t.Errorf("%s: it runs on with our block, or the image %s", mode, image)
+		}
 	}
-	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
-	if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
-		t.Fatal(err)
+}
+
+// TestWhatHelmInstalledIsHelmsToUninstall.
+func TestWhatHelmInstalledIsHelmsToUninstall(t *testing.T) {
+	ours := besideDeployment()
+	ours.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
+	here := load(t, "testdata/kubeadm.yaml", besideService(), ours)
+	var out strings.Builder
+	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+	err := r.Uninstall(t.Context())
+	if err != nil || !strings.Contains(out.String(), "helm uninstall dns -n clusterset-dns") {
+		t.Errorf("%v\n%s", err, &out)
 	}
-	first := restarted()
-	if first == "" {
-		t.Error("it runs on without our block")
-	}
-	if err := r.Uninstall(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if restarted() == first {
-		t.Error("it runs on with our block")
+	if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
+		t.Errorf("it is gone: %v", err)
 	}
 }
 

@@ -213,8 +213,11 @@ func forwarded(by, remedy string) error {
 
 // custom adds a key to the ConfigMap that the Corefile imports.
 func (p *Plan) custom(s *State, block string) error {
+	if serves(s.Corefile()) {
+		return forwarded("the Corefile", "kubectl -n kube-system edit configmap "+s.Config.Name)
+	}
 	for key, there := range s.Custom.Data {
-		if serves(there) && !(key == customKey && ours(there)) {
+		if key == customKey && there != "" && !ours(there) || key != customKey && serves(there) {
 			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name,
 				"kubectl -n kube-system edit configmap "+s.Custom.Name)
 		}
@@ -241,12 +244,12 @@ func own(o client.Object) { o.SetLabels(map[string]string{managedBy: manifest.Fi
 
 const managedBy = "app.kubernetes.io/managed-by"
 
-// originalStubs returns the stubDomains of kube-dns before Install changed them; again says that it did.
-func (s *State) originalStubs() (was string, again bool) {
+// originalStubs returns the stubDomains of kube-dns before Install changed them; installed says that it did.
+func (s *State) originalStubs() (was string, installed bool) {
 	if s.KubeDNS != nil {
-		was, again = s.KubeDNS.Annotations[AnnotationStubs]
+		was, installed = s.KubeDNS.Annotations[AnnotationStubs]
 	}
-	return was, again
+	return was, installed
 }
 
 // Stubbed reports whether kube-dns's stubDomains have the zone, which NodeLocal DNSCache follows, too.
@@ -267,15 +270,15 @@ func (p *Plan) stubs(s *State, to []string) error {
 			return fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
 		}
 	}
-	_, again := s.originalStubs()
-	if stubs[zone] != nil && !again {
+	_, installed := s.originalStubs()
+	if stubs[zone] != nil && !installed {
 		return forwarded("stubDomains of ConfigMap kube-dns", "kubectl -n kube-system edit configmap kube-dns")
 	}
 	if slices.Equal(stubs[zone], to) {
 		return nil
 	}
 	after := before.DeepCopy()
-	if !again {
+	if !installed {
 		metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationStubs, was)
 	}
 	stubs[zone] = to
@@ -338,19 +341,19 @@ func forZone(server any) bool {
 	})
 }
 
-// chartValues returns the values of RKE2's chart without what an earlier run added; again says that one did.
-func (s *State) chartValues() (text string, values map[string]any, again bool, err error) {
+// chartValues returns the values of RKE2's chart without what an earlier run added; installed says that one did.
+func (s *State) chartValues() (text string, values map[string]any, installed bool, err error) {
 	values = map[string]any{}
 	if s.HelmConfig == nil {
 		return "", values, false, nil
 	}
 	text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-	original, again := s.HelmConfig.GetAnnotations()[AnnotationValues]
+	original, installed := s.HelmConfig.GetAnnotations()[AnnotationValues]
 	was := map[string]any{}
 	if err := errors.Join(yaml.Unmarshal([]byte(text), &values), yaml.Unmarshal([]byte(original), &was)); err != nil {
 		return "", nil, false, fmt.Errorf("parsing valuesContent of HelmChartConfig rke2-coredns failed: %w", err)
 	}
-	if !again {
+	if !installed {
 		return text, values, false, nil
 	}
 	if servers, _ := values["servers"].([]any); was["servers"] == nil {
@@ -370,11 +373,11 @@ func (s *State) chartValues() (text string, values map[string]any, again bool, e
 
 // helm adds a server to the values of RKE2's chart.
 func (p *Plan) helm(s *State, to []string) error {
-	text, values, again, err := s.chartValues()
+	text, values, installed, err := s.chartValues()
 	if err != nil {
 		return err
 	}
-	if again {
+	if installed {
 		now, _, _ := unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
 		if strings.Contains(now, "parameters: . "+strings.Join(to, " ")+"\n") {
 			return nil
@@ -385,9 +388,7 @@ func (p *Plan) helm(s *State, to []string) error {
 		if servers, err = chartServers(remove(s.Corefile())); err != nil {
 			return err
 		}
-		if again { // the Corefile has what an earlier run added
-			servers = slices.DeleteFunc(servers, forZone)
-		}
+		servers = slices.DeleteFunc(servers, forZone) // what an earlier run added
 	}
 	if slices.ContainsFunc(servers, forZone) {
 		return forwarded("a server of RKE2's chart", "kubectl -n kube-system edit helmchartconfig rke2-coredns")
@@ -456,6 +457,10 @@ func Uninstall(s *State) (*Plan, error) {
 		if p.Distribution.Forward == ByHand {
 			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
 		}
+		if release := s.Beside.Annotations["meta.helm.sh/release-name"]; release != "" {
+			p.Notes = append(p.Notes, "our CoreDNS stays: helm uninstall "+release+" -n "+besideNamespace)
+			return p, nil
+		}
 		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
 		p.Objects = append(all, s.Granted...)
 		return p, err
@@ -472,7 +477,7 @@ func (p *Plan) unforward(s *State) error {
 		p.Forward = &Change{s.Custom, kept(after, len(after.Data) == 0)}
 		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
 	}
-	if was, again := s.originalStubs(); again {
+	if was, installed := s.originalStubs(); installed {
 		after := s.KubeDNS.DeepCopy()
 		after.Data["stubDomains"] = unstub(after.Data["stubDomains"], was)
 		if delete(after.Annotations, AnnotationStubs); after.Data["stubDomains"] == "" {
@@ -492,8 +497,8 @@ func (p *Plan) unforward(s *State) error {
 			p.Forward = &Change{s.Operator, after}
 		}
 	}
-	text, _, again, err := s.chartValues()
-	if err != nil || !again {
+	text, _, installed, err := s.chartValues()
+	if err != nil || !installed {
 		return err
 	}
 	after := s.HelmConfig.DeepCopy()

@@ -188,10 +188,14 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err := r.Remove(ctx, p.Objects); err != nil {
 		return err
 	}
-	if p.Mode == Beside && r.Wait { // else the next install is refused
+	if p.Mode == Beside && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
 		if err := r.namespaceGone(ctx); err != nil {
 			return err
 		}
+	}
+	if len(p.Objects) == 0 { // Helm's
+		r.Say("%s: the cluster's DNS no longer forwards %s", r.Name, zone)
+		return nil
 	}
 	r.Say("%s: our CoreDNS and what dns install changed are removed", r.Name)
 	return nil
@@ -267,17 +271,19 @@ func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
 		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
 	}
 	if c := p.Forward; c != nil {
-		change := "patch"
+		changes := []string{"patch"}
 		if c.Before == nil {
-			change = "create"
+			changes = []string{"create", "delete"} // the latter for a rollback
 		} else if c.After == nil {
-			change = "delete"
+			changes = []string{"delete"}
 		}
 		o := c.object()
 		if _, is := o.(*corev1.ConfigMap); is {
-			out = append(out, cluster.Right{Verb: change, Resource: "configmaps", Namespace: kubeSystem})
+			for _, verb := range changes {
+				out = append(out, cluster.Right{Verb: verb, Resource: "configmaps", Namespace: kubeSystem})
+			}
 		} else if u, is := o.(*unstructured.Unstructured); is {
-			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, change)...)
+			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, changes...)...)
 		}
 	}
 	if wait {
@@ -346,6 +352,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	r.Say("%s: rolling back: %v", r.Name, why)
+	var failed error
 	for _, c := range slices.Backward(undo) {
 		var err error
 		if c.Before == nil {
@@ -358,16 +365,13 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 					client.FieldOwner(manifest.FieldManager))
 			}
 		}
+		failed = errors.Join(failed, r.Failed(err, "restoring %s", cluster.Title(c.object())))
 		if err == nil && c == p.Forward {
-			err = r.restart(ctx, s, p)
-		}
-		if err != nil {
-			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", cluster.Title(c.object())),
-				"kubectl clusterset dns uninstall"))
+			failed = errors.Join(failed, r.restart(ctx, s, p))
 		}
 	}
-	if err := r.Remove(ctx, brought); err != nil {
-		return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
+	if failed = errors.Join(failed, r.Remove(ctx, brought)); failed != nil {
+		return errors.Join(why, report.WithRemedy(failed, "kubectl clusterset dns uninstall"))
 	}
 	return report.WithRemedy(
 		fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
@@ -416,6 +420,12 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt",
 		time.Now().Format(time.RFC3339Nano))
 	err := r.Patch(ctx, d, client.MergeFrom(s.Deployment), client.FieldOwner(manifest.FieldManager))
+	if err == nil && p.Deployment != nil { // Uninstall changes it next
+		for _, o := range []client.Object{p.Deployment.Before, p.Deployment.After} {
+			o.SetResourceVersion(d.ResourceVersion)
+			o.SetGeneration(d.Generation)
+		}
+	}
 	return r.Failed(err, "restarting Deployment %s", d.Name)
 }
 
@@ -448,7 +458,12 @@ func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) er
 	if selector == nil {
 		return nil
 	}
-	return r.ask(ctx, namespace, selector, port, domain(s.Corefile()), want)
+	err := r.ask(ctx, namespace, selector, port, domain(s.Corefile()), want)
+	if err == nil && want && s.Deployment != nil { // a Pod that is not ready was not asked
+		err = r.RolledOut(ctx, client.ObjectKeyFromObject(s.Deployment), s.Deployment.Status.AvailableReplicas,
+			r.Timeout, r.Say)
+	}
+	return err
 }
 
 // ask waits until all ready Pods answer as wanted, for the domain as well if it is not "".

@@ -5,7 +5,6 @@ package dns
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -68,7 +67,12 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	s.Operator, errs[3] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
 	s.HelmConfig, errs[4] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
 	s.NodeLocal, errs[5] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "node-local-dns")
-	return s, c.Failed(errors.Join(errs[:]...), "reading what the cluster has for DNS")
+	for _, err := range errs {
+		if err != nil {
+			return nil, c.Failed(err, "reading what the cluster has for DNS")
+		}
+	}
+	return s, nil
 }
 
 // ReadCorefile reads the Deployment, its Corefile, and what the Corefile imports from a ConfigMap.

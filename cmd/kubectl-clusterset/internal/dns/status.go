@@ -112,7 +112,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if lost && answering != "" {
 		find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, answering), doctor.Earlier))
 	}
-	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 {
+	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 && out.Distribution.Forward != ByHand {
 		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS is ready"))
 	}
 	return out, nil
@@ -184,8 +184,11 @@ func (r *Runner) Unanswered(ctx context.Context, s *State) (asked int, out []doc
 // PrintReport writes a report for people.
 func PrintReport(out io.Writer, r *Report) {
 	installed := "not installed"
-	if r.Mode != "" {
+	switch {
+	case r.Image != "":
 		installed = fmt.Sprintf("installed with --%s, image %s", r.Mode, r.Image)
+	case r.Mode != "":
+		installed = fmt.Sprintf("installed with --%s, without its image", r.Mode)
 	}
 	fmt.Fprintf(out, "DNS of %s: our CoreDNS is %s: %s\n", r.Distribution.Name, installed, report.Count(r.Findings))
 	report.Print(out, r.Findings)

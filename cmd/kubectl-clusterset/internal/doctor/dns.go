@@ -50,7 +50,7 @@ var dnsChecks = []Check{
 		return cached(c, "CoreDNS", f.edit(), nil)
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
-	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []report.Finding {
+	{"coredns-rights", []Topic{DNSAuth, DNS}, func(f *Facts) []report.Finding {
 		if Unserved(f) || answeredElsewhere(f) {
 			return nil
 		}
@@ -157,6 +157,9 @@ func corednsImage(f *Facts) []report.Finding {
 	case hint != "":
 		return warn("look for \"Unknown directive 'multicluster'\" in CoreDNS's log"+useImage, "%s", hint)
 	}
+	if down := facts.Missing(d, f.DNSFacts.Pods); down != nil { // what is not ready was not asked
+		return warn(down.Remedy, "%s", down.What)
+	}
 	return nil
 }
 
@@ -240,7 +243,7 @@ func Unserved(f *Facts) bool {
 func unanswered(f *Facts) []report.Finding {
 	n := len(f.DNSFacts.Unanswered)
 	switch {
-	case Unserved(f) && n == 0 && f.DNSFacts.Asked > 0:
+	case Unserved(f) && n == 0 && f.DNSFacts.Asked > 0 && len(f.DNSFacts.Pods) > 0:
 		return wrong(fmt.Sprintf(RefusedAt, "kube-system", f.DNSFacts.Pods[0].Name), Earlier)
 	case Unserved(f) || n == 0:
 		return nil

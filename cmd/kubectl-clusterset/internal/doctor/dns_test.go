@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -101,6 +102,9 @@ var inDNS = []planted{
 	{"CoreDNS is not available", "coredns-image", bad,
 		func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 },
 		"no replica of CoreDNS is available"},
+	{"a replica of CoreDNS is missing", "coredns-image", notice, func(f *doctor.Facts) {
+		f.DNSFacts.Deployment.Spec.Replicas, f.DNSFacts.Deployment.Status.Replicas = ptr.To[int32](2), 2
+	}, "0 of 2 new replicas are available"},
 	{"stock image", "coredns-image", notice, image("registry.k8s.io/coredns/coredns:v1.12.0"), "lacks the plugin"},
 	{"Docker's stock image", "coredns-image", notice, image("coredns/coredns@sha256:0"), "lacks the plugin"},
 	{"EKS's image", "coredns-image", notice,

@@ -78,7 +78,7 @@ func sound(t *testing.T) *doctor.Facts {
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east",
 		"--hub-namespace=blue"}}}
 	dns := &appsv1.Deployment{}
-	dns.Status.AvailableReplicas = 2
+	dns.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1}
 	dns.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example:5000/coredns/coredns:v1"}}
 	set := hubv1alpha1.ClusterSet{}
 	set.Namespace, set.Name = "blue", "blue"

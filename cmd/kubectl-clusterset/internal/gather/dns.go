@@ -46,9 +46,14 @@ func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.
 // dns reads what the cluster has for DNS. It returns why topics were not read.
 func (g *gatherer) dns(ctx context.Context) map[doctor.Topic]error {
 	s, err := dns.Read(ctx, g.Member)
-	if err != nil {
-		return map[doctor.Topic]error{doctor.DNS: err, doctor.DNSAuth: err, doctor.DNSAnswers: err,
-			doctor.NodeLocal: err, doctor.Beside: err}
+	if err != nil { // the user may not read all of it
+		out := map[doctor.Topic]error{doctor.DNSAnswers: err, doctor.NodeLocal: err, doctor.Beside: err}
+		if s, err = dns.ReadCorefile(ctx, g.Member); err != nil {
+			out[doctor.DNS], out[doctor.DNSAuth] = err, err
+			return out
+		}
+		out[doctor.DNS], out[doctor.DNSAuth] = g.coreDNS(ctx, s), g.dnsRights(ctx, s.Deployment)
+		return out
 	}
 	g.DNSFacts.Beside, g.DNSFacts.BesidePods = g.besideOf(ctx, s.Beside)
 	if s.NodeLocal != nil && !s.Stubbed() {
@@ -92,6 +97,9 @@ func (g *gatherer) corefile(ctx context.Context, s *dns.State) (err error) {
 			"Corefile: DNS may run elsewhere")
 	}
 	g.DNSFacts.Config, g.DNSFacts.Corefile = s.Config.Name, s.Imported()
+	if s.Custom != nil && s.Custom.ResourceVersion != "" { // kubectl edit takes both
+		g.DNSFacts.Config += " " + s.Custom.Name
+	}
 	return nil
 }
 

@@ -52,8 +52,8 @@ func (l *leave) plan(ctx context.Context) error {
 		if err != nil {
 			return l.Member.Failed(err, "reading %s", cluster.Title(o))
 		}
-		if release := existing.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
-			l.helm = release
+		if a := existing.GetAnnotations(); a["meta.helm.sh/release-namespace"] == kube.SystemNamespace {
+			l.helm = a["meta.helm.sh/release-name"]
 			continue
 		}
 		why, err := l.keep(ctx, existing)
@@ -272,6 +272,9 @@ func (l *leave) print() error {
 	fmt.Fprintf(&out, "# On %s, this would be deleted%s:\n", l.Member.Name, when)
 	for i := len(l.objects) - 1; i >= 0; i-- {
 		fmt.Fprintln(&out, cluster.Title(l.objects[i]))
+	}
+	if l.helm != "" {
+		fmt.Fprintf(&out, "# Helm's release %s stays: helm uninstall %[1]s -n %s\n", l.helm, kube.SystemNamespace)
 	}
 	if l.setProperty == nil {
 		fmt.Fprintln(&out, "# and what its agent has created of these kinds:")

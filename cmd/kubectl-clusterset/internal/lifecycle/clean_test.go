@@ -33,7 +33,8 @@ import (
 func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 	system := metav1.ObjectMeta{Namespace: kube.SystemNamespace}
 	agent := &appsv1.Deployment{ObjectMeta: system}
-	agent.Name, agent.Annotations = "clusterset-controller", map[string]string{"meta.helm.sh/release-name": "member"}
+	agent.Name, agent.Annotations = "clusterset-controller", map[string]string{"meta.helm.sh/release-name": "member",
+		"meta.helm.sh/release-namespace": kube.SystemNamespace}
 	agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
 	secret := &corev1.Secret{ObjectMeta: system}
 	secret.Name = clusterset.SecretHub

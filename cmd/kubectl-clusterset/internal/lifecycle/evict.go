@@ -72,8 +72,8 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 }
 
 // giveUp waits until a ClusterProfile is gone, and deletes it if it still exists after patience. With a uid, it deletes
-// only a claim of that cluster, and a claim in use only after its Lease has expired, and never with force: a clone has
-// the same UID.
+// only that cluster's claim. It leaves one in use until its Lease has expired, or for good if force: a clone has the
+// same UID.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string, force bool) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)

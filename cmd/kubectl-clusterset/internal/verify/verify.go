@@ -242,9 +242,8 @@ func (p *place) refused(ctx context.Context, namespace, name string) (refused, e
 		return nil, err
 	}
 	valid := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
-	if valid == nil || valid.Status != metav1.ConditionFalse ||
-		valid.Reason == string(mcsv1beta1.ServiceExportReasonNoService) { // it has not seen the Service yet
-		return nil, nil
+	if valid == nil || valid.Status != metav1.ConditionFalse || valid.Reason != "ExcludedNamespace" {
+		return nil, nil // the agent may not have seen the Service yet
 	}
 	return report.WithRemedy(fmt.Errorf("%s: ServiceExport %s/%s is not valid: %s", p.Name, namespace, name,
 		valid.Message), "--namespace NAME, of one that the ClusterSet allows and that does not exist yet"), nil
@@ -403,6 +402,9 @@ func (p *place) get(ctx context.Context, path string, into any) error {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
+	if err != nil { // one stream may break
+		resp, err = http.DefaultClient.Do(req)
+	}
 	if err != nil {
 		p.lost = err
 		return err
