@@ -33,26 +33,12 @@ func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
 		"/version": `{"gitVersion": "v1.36.0"}`,
 		"/api":     `{"kind": "APIVersions", "versions": ["v1"]}`,
 		"/apis":    `{"kind": "APIGroupList", "apiVersion": "v1"}`,
-		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [{"name": "secrets", "kind": "Secret",
-			"namespaced": true}]}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [{"name": "secrets",
+			"kind": "Secret", "namespaced": true}]}`,
 		"/api/v1/namespaces/clusterset-system/secrets/hub-kubeconfig": `{"kind": "Secret", "apiVersion": "v1",
 			"data": {"token": "` + base64.StdEncoding.EncodeToString([]byte(token)) + `"}}`,
 	}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if answers[r.URL.Path] == "" {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		fmt.Fprint(w, answers[r.URL.Path])
-	}))
-	defer api.Close()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: east,
-		clusters: [{name: east, cluster: {server: "`+api.URL+`"}}],
-		contexts: [{name: east, context: {cluster: east}}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KUBECONFIG", file)
+	serve(t, answers, http.StatusForbidden)
 	var out strings.Builder
 	cmd := New("v0.0.0-test", &out, io.Discard)
 	cmd.SetArgs([]string{"doctor"})
@@ -60,4 +46,24 @@ func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
 	if want := "join --hub-context=HUB --hub-namespace=blue --renew"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
+}
+
+// serve makes an API server with these answers, by path, the current context east. It has another status for the rest.
+func serve(t *testing.T, answers map[string]string, otherwise int) {
+	t.Helper()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if answers[r.URL.Path] == "" {
+			w.WriteHeader(otherwise)
+		}
+		fmt.Fprint(w, answers[r.URL.Path])
+	}))
+	t.Cleanup(api.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: east,
+		clusters: [{name: east, cluster: {server: "`+api.URL+`"}}],
+		contexts: [{name: east, context: {cluster: east}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
 }

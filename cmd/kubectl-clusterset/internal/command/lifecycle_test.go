@@ -1,12 +1,8 @@
 package command
 
 import (
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -32,21 +28,7 @@ func TestJoinTakesTheNamespaceOfTheMembership(t *testing.T) {
 	for name, value := range map[string]string{"cluster.clusterset.k8s.io": "east", "clusterset.k8s.io": "blue"} {
 		answers["/apis/about.k8s.io/v1beta1/clusterproperties/"+name] = property(name, value)
 	}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if answers[r.URL.Path] == "" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		fmt.Fprint(w, answers[r.URL.Path])
-	}))
-	defer api.Close()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: east,
-		clusters: [{name: east, cluster: {server: "`+api.URL+`"}}],
-		contexts: [{name: east, context: {cluster: east}}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KUBECONFIG", file)
+	serve(t, answers, http.StatusNotFound)
 	for line, want := range map[string]string{
 		"join --renew": "namespace blue of the hub holds 0 ClusterSets",
 		"join --renew --hub-namespace clusterset": "namespace clusterset of the hub holds 0 ClusterSets",
