@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -165,15 +166,42 @@ func (f *failover) endpointsOf(t *testing.T, c, from *cluster) (n int, err error
 	return n, err
 }
 
-func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, some bool) {
+func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s: endpoints of %s", c.ID, from.ID), func() error {
+	eventually(t, fmt.Sprintf("%s: %d endpoints of %s", c.ID, want, from.ID), func() error {
 		n, err := f.endpointsOf(t, c, from)
-		if err == nil && (n > 0) != some {
+		if err == nil && n != want {
 			err = fmt.Errorf("there are %d", n)
 		}
 		return err
 	})
+}
+
+// tried waits until a Pod of a cluster has answered the agent of each of these: its silence proves nothing before. No
+// client may dial meanwhile.
+func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) {
+	t.Helper()
+	for _, c := range by {
+		name := "tried-by-" + c.ID
+		err := f.filter(of, name, fmt.Sprintf(
+			"iifname LINK oifname node%d tcp sport 8080 tcp flags & (syn | ack) == syn | ack counter", c.node.number))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("a Pod of %s answers the agent of %s", of.ID, c.ID), func() error {
+			return f.net.router.Do(func() error {
+				table := fmt.Sprintf("%s-node%d", name, of.node.number)
+				out, err := exec.Command("nft", "list", "table", "inet", table).CombinedOutput()
+				if err != nil || strings.Contains(string(out), "counter packets 0 ") {
+					err = errors.Join(err, errors.New(string(out)))
+				}
+				return err
+			})
+		})
+		if err := f.filter(of, name); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestF4PowerCut: a cluster that is cut off loses its endpoints elsewhere within seconds, while its Lease is still
@@ -192,13 +220,13 @@ func TestF4PowerCut(t *testing.T) {
 	t.Cleanup(func() { f.power(t, f.c, true) })
 	var measured measuredCuts
 	for range times(t, "CUTS", 3) {
-		time.Sleep(2 * time.Second) // until a round has tried endpoints: else their silence proves nothing
+		f.tried(t, f.c, f.a, f.b)
 		dialers := []*dialer{dialing(t, f.a, vip[f.a]), dialing(t, f.b, vip[f.b])}
 		cut := time.Now()
 		f.power(t, f.c, false)
 		for _, c := range []*cluster{f.a, f.b} {
-			f.wantEndpoints(t, c, f.c, false)
-			f.wantEndpoints(t, c, f.a, true)
+			f.wantEndpoints(t, c, f.c, 0)
+			f.wantEndpoints(t, c, f.a, 2)
 		}
 		if d := time.Since(cut); d > 20*time.Second {
 			t.Errorf("the endpoints were gone after %v", d)
@@ -215,7 +243,7 @@ func TestF4PowerCut(t *testing.T) {
 		back := time.Now()
 		f.power(t, f.c, true)
 		for _, c := range []*cluster{f.a, f.b} {
-			f.wantEndpoints(t, c, f.c, true)
+			f.wantEndpoints(t, c, f.c, 4)
 			c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
 		}
 		for _, d := range dialers {
@@ -269,7 +297,7 @@ func TestF4SilentAgent(t *testing.T) {
 	f := newFailover(t)
 	f.c.exports(t, service(f.ns, tcp("http", 80)), "c1")
 	for _, c := range f.clusters {
-		f.wantEndpoints(t, c, f.c, true)
+		f.wantEndpoints(t, c, f.c, 2)
 	}
 	f.moved[f.c].Kill()
 	for _, c := range []*cluster{f.a, f.b} {

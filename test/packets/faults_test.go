@@ -482,7 +482,7 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 	}
 	for _, c := range f.clusters {
 		for _, from := range f.clusters {
-			f.wantEndpoints(t, c, from, true)
+			f.wantEndpoints(t, c, from, 4)
 		}
 	}
 	seed := uint64(times(t, "FAULTS_SEED", 27))
