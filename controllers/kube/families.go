@@ -64,12 +64,9 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 			if known != nil {
 				return known, nil
 			}
-			err = fmt.Errorf("finding the IP families of this cluster failed: dry run of a Service in namespace %s: %w",
-				SystemNamespace, err)
-			if ctx.Err() == nil { // else it is the deadline of this caller, and no result for others
-				failed = err
-			}
-			return nil, err
+			failed = fmt.Errorf("finding the IP families of this cluster failed: "+
+				"dry run of a Service in namespace %s: %w", SystemNamespace, err)
+			return nil, failed
 		}
 		known, failed, next = probe.Spec.IPFamilies, nil, now().Add(FamiliesKept)
 		return known, nil

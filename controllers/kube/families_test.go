@@ -58,7 +58,7 @@ func TestADryRunThatHangsKeepsOneCaller(t *testing.T) {
 	}
 }
 
-// TestACallersDeadlineIsNoResultForOthers.
+// TestACallersDeadlineIsNoResultForOthers: they get an error for a second, and never that there is no family.
 func TestACallersDeadlineIsNoResultForOthers(t *testing.T) {
 	server := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -72,6 +72,9 @@ func TestACallersDeadlineIsNoResultForOthers(t *testing.T) {
 	cancel()
 	if _, err := families(ended); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	if got, err := families(t.Context()); err == nil {
+		t.Errorf("before the API server is asked again: %v without an error", got)
 	}
 	now = now.Add(familiesRetry)
 	if got, err := families(t.Context()); err != nil || len(got) != 1 {

@@ -125,11 +125,7 @@ func (r *reconciler) write(
 	families []corev1.IPFamily,
 	vips []netip.Addr,
 ) (*corev1.Service, error) {
-	var texts []string
-	for _, a := range vips {
-		texts = append(texts, a.String())
-	}
-	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
+	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, vips)
 	if r.isUnknown(m.TrafficDistribution, r.Now()) {
 		svc.Spec.TrafficDistribution = nil
 	}

@@ -85,16 +85,11 @@ func (r *Reconciler) Controller() kube.Controller {
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForLease},
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForSet},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: exporter},
 		},
 		Reconciler: r,
 	}
-}
-
-// requestsForSet returns a round, which repeats itself from then on, and all members.
-func (r *Reconciler) requestsForSet(ctx context.Context, set client.Object) []reconcile.Request {
-	return append(r.requestsForAll(ctx, set), reconcile.Request{NamespacedName: round})
 }
 
 // requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is what
@@ -109,15 +104,16 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: lease.GetName()}}}
 }
 
-// requestsForAll returns every member with a stored Lease, and this one: when the last other member leaves, only
-// the request for this one ends a common silence.
+// requestsForAll returns every member with a stored Lease, a round, which repeats itself from then on, and this member:
+// when the last other one leaves, only the request for this one ends a common silence.
 func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
 	source := func(lease client.Object) types.NamespacedName {
 		return types.NamespacedName{Name: lease.GetLabels()[liveness.LabelSource]}
 	}
 	others := kube.Requests(ctx, r.Local, &coordinationv1.LeaseList{}, source,
 		client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource})
-	return append(kube.Request(types.NamespacedName{Name: r.Cluster}), others...)
+	return append(kube.Request(types.NamespacedName{Name: r.Cluster}),
+		append(others, reconcile.Request{NamespacedName: round})...)
 }
 
 // stored returns a member's own Leases for its sources. They belong to the cache.
@@ -256,16 +252,11 @@ func (r *Reconciler) observedUntil(
 			Info("whether most other members are silent together has changed", "held", held, "since", until.UTC())
 	}
 	if held && !r.held {
-		r.Events.Event(
-			kube.System(),
-			kube.Warning,
-			"SourcesHeld",
-			fmt.Sprintf("Most of %d other members have not renewed their Leases "+
-				"on the hub since %s. None of them expires by its Lease while spec.lease.mostSilent of the "+
-				"ClusterSet is Hold; one that does not answer here either is unreachable all the same. Repair the "+
-				"hub's network, evict members that will not return, or set mostSilent to Expire.",
-				len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)),
-		)
+		r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf("Most of %d other members have not "+
+			"renewed their Leases on the hub since %s. None of them expires by its Lease while spec.lease.mostSilent "+
+			"of the ClusterSet is Hold. One that does not answer here either is unreachable all the same, while "+
+			"something else answers. Repair the hub's network, evict members that will not return, or set mostSilent "+
+			"to Expire.", len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
 	}
 	r.held = held
 	return until, nil

@@ -52,22 +52,22 @@ const (
 // member is what this process knows of another member.
 type member struct {
 	reach.Member
-	address   int           // index of the agent's address to ask next
-	roundTrip time.Duration // of the last answer
-	reported  bool          // an Event has said that its agent is silent
-	tried     int           // rounds that looked for endpoints to try
-	serves    string        // the endpoint that answered last
-	served    bool          // it did so in the last round that tried any
+	address    int           // index of the agent's address to ask next
+	roundTrip  time.Duration // of the last answer
+	reported   bool          // an Event has said that its agent is silent
+	tried      int           // rounds that looked for endpoints to try
+	serves     string        // the endpoint that answered last
+	servedLast bool          // it did so in the last round that tried any
 }
 
 // question is what a round asks of one member.
 type question struct {
-	cluster string
-	stored  *coordinationv1.Lease
-	agent   string // its agent's address; "" if none is known
-	overdue bool
-	tries   []string // endpoints to try
-	known   bool     // that is only the one that answered last
+	cluster  string
+	stored   *coordinationv1.Lease
+	agent    string // its agent's address; "" if none is known
+	overdue  bool
+	tries    []string // endpoints to try
+	onlyLast bool     // that is only the one that answered last
 
 	turn      int  // of samples
 	searched  bool // it publishes endpoints
@@ -100,8 +100,7 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 	}
 	home := reach.NotAsked
 	var all sync.WaitGroup
-	// A member that is lost already counts, too: else a cluster that is cut off would take the others for lost, and say
-	// so to clients outside.
+	// Count members that are lost already. Otherwise a cluster that is cut off would take the others for lost.
 	if len(questions) == 1 && len(questions[0].tries) > 0 && r.Home != "" {
 		all.Go(func() { home, _ = r.try(ctx, []string{r.Home}) })
 	}
@@ -179,14 +178,14 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
 		suspect := m.IsSuspect(now, q.overdue)
 		switch {
-		case m.State == reach.Serving && m.served, !suspect && m.HasServed() && r.rounds%proveAgain == 0:
-			q.known = m.serves != ""
+		case m.State == reach.Serving && m.servedLast, !suspect && m.HasServed() && r.rounds%proveAgain == 0:
+			q.onlyLast = m.serves != ""
 		case suspect:
 			suspects = append(suspects, q)
 		case m.State != reach.Unknown && !m.HasServed() && (m.tried < untilServed || r.rounds%untilServed == 0):
 			untested = append(untested, q)
 		}
-		if q.known || suspect && m.serves != "" {
+		if q.onlyLast || suspect && m.serves != "" {
 			q.tries = []string{m.serves}
 		}
 		q.turn = m.tried
@@ -206,8 +205,8 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 	return out, nil
 }
 
-// sample adds up to size of the TCP endpoints that a member publishes to those to try, of as many EndpointRecords as
-// possible. Each turn adds others.
+// sample adds up to size of the Pods with a TCP port that a member publishes to the endpoints to try, of as many
+// EndpointRecords as possible. Each turn adds others.
 func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 	brief, cancel := context.WithTimeout(ctx, patience/4) // a dry run that hangs must not delay the round
 	families, err := r.Families(brief)
@@ -224,19 +223,22 @@ func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 	n := len(sorted)
 	q.searched = n > 0
 	full := max(size, len(q.tries)+1) // with the one that answered last
-	for turn := range min(n*size, maxRecords) {
-		rec := sorted[(q.turn*size+turn)%n]
+	first := q.turn * (full - len(q.tries))
+	for i := range min(n*size, maxRecords) {
+		at := first + i
+		rec := sorted[at%n]
 		if len(q.tries) == full || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
 			continue
 		}
-		if a := target(rec, q.turn+turn/n, r.Reserved); a != "" && !slices.Contains(q.tries, a) {
+		if a := target(rec, at/n, r.Reserved); a != "" && !slices.Contains(q.tries, a) {
 			q.tries = append(q.tries, a)
 		}
 	}
 	return nil
 }
 
-// target returns one ready endpoint of a record, with its first TCP port, or "". Each turn returns another one.
+// target returns one ready Pod of a record, with its first TCP port, or "". Each turn returns another one. An endpoint
+// that is no Pod may be outside its cluster, and answer when that is dead.
 func target(rec *hubv1alpha1.EndpointRecord, turn int, reserved []netip.Prefix) string {
 	spec, _, err := clusterset.ParseEndpoints(rec, reserved)
 	if err != nil {
@@ -245,6 +247,7 @@ func target(rec *hubv1alpha1.EndpointRecord, turn int, reserved []netip.Prefix) 
 	port := slices.IndexFunc(spec.Ports, func(p hubv1alpha1.EndpointPort) bool {
 		return p.Protocol == corev1.ProtocolTCP && p.Port != nil
 	})
+	spec.Endpoints = slices.DeleteFunc(spec.Endpoints, func(e hubv1alpha1.Endpoint) bool { return e.PodName == "" })
 	ready := endpoints.ReadyAddresses(&spec)
 	if port < 0 || len(ready) == 0 {
 		return ""
@@ -331,20 +334,24 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		m.tried++
 	}
 	if len(q.tries) > 0 {
-		if m.served = q.endpoints == reach.Yes; m.served {
+		if m.servedLast = q.endpoints == reach.Yes; m.servedLast {
 			m.serves = q.serves
 		}
 	}
-	if q.known && !q.answers() { // perhaps only its Pod is gone: the next round tries others
+	if q.onlyLast && !q.answers() { // perhaps only its Pod is gone: the next round tries others
 		r.mu.Unlock()
 		return false
 	}
-	if q.known && !m.served { // so it does now
-		m.serves, m.tried = "", 0
+	if q.onlyLast && !m.servedLast { // forget it, so that the next rounds sample others
+		m.serves = ""
 	}
+	had := m.HasServed()
 	m.Member = m.Next(reach.Round{
 		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
 	})
+	if had && !m.HasServed() { // prove it again soon
+		m.tried = 0
+	}
 	silent := m.State == reach.Serving && r.Now().Sub(m.Since) >= reportSilent
 	report, since := silent && !m.reported, m.Since
 	m.reported = silent

@@ -94,7 +94,7 @@ func (r *reached) restart() {
 	r.Families = func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil }
 }
 
-// publish adds an EndpointRecord with one TCP port.
+// publish adds an EndpointRecord of Pods with one TCP port.
 func (r *reached) publish(cluster, service string, addresses ...string) {
 	r.t.Helper()
 	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: service + "." + cluster}}
@@ -102,7 +102,8 @@ func (r *reached) publish(cluster, service string, addresses ...string) {
 	rec.Spec.AddressType = discoveryv1.AddressTypeIPv4
 	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: ptr.To[int32](80)}}
 	for _, a := range addresses {
-		rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a, Ready: ptr.To(true)})
+		rec.Spec.Endpoints = append(rec.Spec.Endpoints,
+			hubv1alpha1.Endpoint{Address: a, Ready: ptr.To(true), PodName: service})
 	}
 	if err := r.hub.Create(r.t.Context(), rec); err != nil {
 		r.t.Fatal(err)
@@ -171,6 +172,25 @@ func TestF4WhatAnswersNowhereIsLost(t *testing.T) {
 	}
 }
 
+// TestF4WhatIsOutsideItsClusterKeepsNobodyAlive: a Service without a selector may name a host that answers for ever.
+func TestF4WhatIsOutsideItsClusterKeepsNobodyAlive(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.publish("a", "db", "192.0.2.1")
+	r.net.at["192.0.2.1:80"] = ""
+	db := &hubv1alpha1.EndpointRecord{}
+	if err := r.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "db.a"}, db); err != nil {
+		t.Fatal(err)
+	}
+	db.Spec.Endpoints[0].PodName = ""
+	if err := r.hub.Update(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	r.rounds(2)
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	r.rounds(5)
+	r.want("a", reach.Unreachable, true)
+}
+
 // TestF4ADeniedDryRunKeepsNobodyAlive: a policy may deny the Service that shows this cluster's IP families, for ever.
 func TestF4ADeniedDryRunKeepsNobodyAlive(t *testing.T) {
 	r := newReached(t, "a", "b")
@@ -214,7 +234,7 @@ func TestF4WhereNoEndpointAnsweredTheLeaseDecides(t *testing.T) {
 }
 
 // TestF4WhereMostPodsAreHiddenNobodyIsLost: the one that has answered is among those that are tried. Once policies hide
-// that as well, silence proves nothing.
+// that as well, or its address is another Pod's, silence proves nothing.
 func TestF4WhereMostPodsAreHiddenNobodyIsLost(t *testing.T) {
 	r := newReached(t, "a", "b", "c")
 	for i := range 99 {
@@ -225,13 +245,18 @@ func TestF4WhereMostPodsAreHiddenNobodyIsLost(t *testing.T) {
 	r.rounds(30)
 	r.want("a", reach.Serving, false)
 
-	r.net.at[agentOf(0)] = "a"
-	r.rounds(10)
-	r.silence(endpointOf(0) + ":80")
-	r.rounds(proveAgain)
-	r.silence(agentOf(0))
-	r.rounds(30)
-	r.want("a", reach.Silent, false)
+	for _, fails := range []func(){
+		func() { r.silence(endpointOf(0) + ":80") },
+		func() { r.net.at[endpointOf(0)+":80"] = "refuses" },
+	} {
+		r.net.at[agentOf(0)], r.net.at[endpointOf(0)+":80"] = "a", ""
+		r.rounds(proveAgain)
+		fails()
+		r.rounds(proveAgain)
+		r.silence(agentOf(0), endpointOf(0)+":80")
+		r.rounds(30)
+		r.want("a", reach.Silent, false)
+	}
 }
 
 // TestF4AMemberIsTriedUntilAnEndpointAnswers: in each of the first ten rounds in which there is one, then in every
@@ -254,6 +279,14 @@ func TestF4AMemberIsTriedUntilAnEndpointAnswers(t *testing.T) {
 		if got := r.triesIn(c.rounds); len(got) != c.want {
 			t.Errorf("%d rounds, answers %v: it is tried %d times, want %d", c.rounds, c.answers, len(got), c.want)
 		}
+	}
+
+	r.silence(agentOf(0), "10.0.0.3:80")
+	r.rounds(10)
+	r.net.at[agentOf(0)], r.net.at["10.0.0.3:80"] = "a", "refuses" // its Pods start later than its agent
+	r.rounds(3)
+	if got := r.triesIn(5); len(got) != 5 {
+		t.Errorf("after a refusal, 5 rounds try it %d times", len(got))
 	}
 }
 
@@ -285,7 +318,8 @@ func TestF4WhileItServesOneEndpointIsTried(t *testing.T) {
 	r.want("a", reach.Unreachable, true)
 }
 
-// TestF4WhatAnswersIsBackWithoutALease: also while the hub says nothing about Leases. Nobody expires by that.
+// TestF4WhatAnswersIsBackWithoutALease: also while the hub says nothing about Leases. Nobody expires by that. An agent
+// that starts then begins its rounds with the first renewal of its own Lease.
 func TestF4WhatAnswersIsBackWithoutALease(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		r := newReached(t, "a", "b")
@@ -298,6 +332,10 @@ func TestF4WhatAnswersIsBackWithoutALease(t *testing.T) {
 			r.HubSeen = func() time.Time { return time.Time{} }
 		} else if err := r.hub.Create(t.Context(), second); err != nil {
 			t.Fatal(err)
+		}
+		own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}
+		if !slices.Contains(r.requestsForLease(t.Context(), own), reconcile.Request{NamespacedName: round}) {
+			t.Error("a renewal of the own Lease begins no round")
 		}
 		r.net.at[agentOf(0)] = "a"
 		r.rounds(2)
@@ -430,31 +468,37 @@ func TestS4NobodyMakesAnAgentConnectAnywhere(t *testing.T) {
 	}
 }
 
-// TestF4ASampleIsBounded: of however many endpoints, a round tries eight, and each round tries others. Those without a
-// TCP port cannot be tried.
+// TestF4ASampleIsBounded: of however many endpoints, a round tries eight, and each round tries others, be they in many
+// records or in few.
 func TestF4ASampleIsBounded(t *testing.T) {
-	r := newReached(t, "a", "b")
-	for i := range 100 {
-		one, two := fmt.Sprintf("10.100.%d.1", i), fmt.Sprintf("10.100.%d.2", i)
-		r.publish("a", fmt.Sprintf("s%d", i), one, two)
-		r.net.at[one+":80"], r.net.at[two+":80"] = "", ""
-	}
-	r.rounds(2)
-	clear(r.net.at)
-	r.net.at[agentOf(1)] = "b"
-	seen := map[string]bool{}
-	for range 30 {
-		tries := r.triesIn(1)
-		if len(tries) > maxTries {
-			t.Fatalf("a round tries %d endpoints", len(tries))
+	for _, c := range []struct{ records, each, want int }{{100, 2, 180}, {7, 24, 160}, {1, 160, 95}} {
+		r := newReached(t, "a", "b")
+		for i := range c.records {
+			var addresses []string
+			for j := range c.each {
+				a := fmt.Sprintf("10.100.%d.%d", i, j)
+				addresses, r.net.at[a+":80"] = append(addresses, a), ""
+			}
+			r.publish("a", fmt.Sprintf("x%d", i), addresses...)
 		}
-		for _, a := range tries {
-			seen[a] = true
+		r.silence(endpointOf(0) + ":80")
+		r.rounds(2)
+		clear(r.net.at)
+		r.net.at[agentOf(1)] = "b"
+		seen := map[string]bool{}
+		for range 30 {
+			tries := r.triesIn(1)
+			if len(tries) > maxTries {
+				t.Fatalf("a round tries %d endpoints", len(tries))
+			}
+			for _, a := range tries {
+				seen[a] = true
+			}
 		}
-	}
-	r.want("a", reach.Unreachable, true)
-	if len(seen) < 150 {
-		t.Errorf("30 rounds try %d endpoints of 201", len(seen))
+		r.want("a", reach.Unreachable, true)
+		if len(seen) < c.want {
+			t.Errorf("%d records of %d: 30 rounds try %d endpoints, want %d", c.records, c.each, len(seen), c.want)
+		}
 	}
 }
 

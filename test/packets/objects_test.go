@@ -102,6 +102,7 @@ func (c *cluster) endpoints(svc *corev1.Service, backends ...string) []client.Ob
 				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 				Zone:       &c.zone,
 				NodeName:   &node,
+				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: svc.Namespace, Name: name},
 			})
 		}
 		out = append(out, s)

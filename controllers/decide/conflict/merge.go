@@ -241,7 +241,8 @@ func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
 	}
 }
 
-// PortName returns the name that an unnamed port gets beside others. If that is taken, "-2", "-3" and so on follow it.
+// PortName returns the name of a port on the derived Service. On an import, an unnamed port gets it beside others. If
+// it is taken there, "-2", "-3" and so on follow it.
 func PortName(p clusterset.Port) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(string(p.Protocol)), p.Number)
 }

@@ -6,8 +6,8 @@ package derived
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 const (
@@ -78,7 +79,7 @@ func Service(
 	m *conflict.Merged,
 	families []corev1.IPFamily,
 	existing *corev1.Service,
-	vips []string,
+	vips []netip.Addr,
 ) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name(namespace, name)}}
 	if existing != nil {
@@ -88,8 +89,8 @@ func Service(
 		svc.Status = existing.Status
 	}
 	for _, vip := range vips {
-		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, vip)
-		svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, family(vip))
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, vip.String())
+		svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, ipam.Family(vip))
 		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 	}
 	if svc.Labels == nil {
@@ -104,13 +105,6 @@ func Service(
 	delete(svc.Annotations, AnnotationAdopt)
 	fill(&svc.Spec, m, families)
 	return svc
-}
-
-func family(address string) corev1.IPFamily {
-	if strings.Contains(address, ":") {
-		return corev1.IPv6Protocol
-	}
-	return corev1.IPv4Protocol
 }
 
 func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFamily) {
@@ -140,18 +134,13 @@ func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFami
 	}
 }
 
-// PortName returns the name of a port on the derived Service. It does not depend on the names that exporters use.
-// kube-proxy joins Services and slices by port name and sees changes to both in any order, so a rename would always
-// cut traffic (C9).
-func PortName(protocol corev1.Protocol, number int32) string {
-	return strings.ToLower(string(protocol)) + "-" + strconv.Itoa(int(number))
-}
-
+// ports gives them names that do not depend on those of exporters. kube-proxy joins Services and slices by port name
+// and sees changes to both in any order, so a rename would always cut traffic (C9).
 func ports(m *conflict.Merged) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range m.Ports {
 		port := corev1.ServicePort{
-			Name:       PortName(p.Protocol, p.Number),
+			Name:       conflict.PortName(p),
 			Protocol:   p.Protocol,
 			Port:       p.Number,
 			TargetPort: intstr.FromInt32(p.Number),

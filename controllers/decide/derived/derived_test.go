@@ -1,6 +1,7 @@
 package derived
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +27,13 @@ func merged() *conflict.Merged {
 		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
 		TrafficDistribution:   corev1.ServiceTrafficDistributionPreferClose,
 	}
+}
+
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, text := range texts {
+		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
 }
 
 // TestNameIsFixed: others build on it (DESIGN §11). The value was computed with sha256sum and basenc.
@@ -71,7 +79,7 @@ func TestFamiliesAreOnlyAdded(t *testing.T) {
 
 // TestI9EditsArePutRight: whatever a user writes into the spec goes, and the VIP stays.
 func TestI9EditsArePutRight(t *testing.T) {
-	good := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, nil, []string{"10.0.0.1"})
+	good := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, nil, addrs("10.0.0.1"))
 	if good.Spec.ClusterIP != "10.0.0.1" {
 		t.Errorf("a Service made again asks for %q, want its VIP", good.Spec.ClusterIP)
 	}
@@ -155,7 +163,7 @@ func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 			[]corev1.IPFamily{v4, v6}},
 		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
 	} {
-		svc := Service("shop", "web", "m", merged(), c.families, nil, c.previous)
+		svc := Service("shop", "web", "m", merged(), c.families, nil, addrs(c.previous...))
 		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) ||
 			len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
 			t.Errorf(

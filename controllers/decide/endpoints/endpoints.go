@@ -183,7 +183,7 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 			name, ok := names[src.Ports[i].Name]
 			at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
 			if ok && at >= 0 {
-				add(derived.PortName(imp.Merged.Ports[at].Protocol, imp.Merged.Ports[at].Number), &src.Ports[i])
+				add(conflict.PortName(imp.Merged.Ports[at]), &src.Ports[i])
 			}
 		}
 	}

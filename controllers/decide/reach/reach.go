@@ -110,7 +110,7 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 		(m.State == Unreachable || silent >= suspectAfter || overdue && silent >= 3*Interval/2)
 }
 
-// HasServed reports whether an endpoint of the member has answered, and none was silent since while its agent answered.
+// HasServed reports whether an endpoint of the member has answered, and none has failed since while its agent answered.
 // Else the silence of its endpoints proves nothing, and rounds try some of them even though its agent answers.
 func (m Member) HasServed() bool { return m.served }
 
@@ -122,7 +122,7 @@ func (m Member) Next(r Round) Member {
 	switch {
 	case r.Endpoints == Yes:
 		m.served = true
-	case r.Agent == Yes && r.Endpoints == No: // policies may hide them now
+	case r.Agent == Yes && r.Endpoints != NotAsked: // policies may hide them now, or its address is another Pod's
 		m.served = false
 	}
 	switch {

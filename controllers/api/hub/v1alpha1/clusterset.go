@@ -130,16 +130,19 @@ type LeaseSpec struct {
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
 	RenewSeconds int32 `json:"renewSeconds,omitempty"`
 	// durationSeconds is how long a Lease lasts after a renewal.
 	// +optional
 	// +kubebuilder:default=40
 	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=86400
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 	// graceSeconds after the end of its Lease, a member is expired.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
 	GraceSeconds int32 `json:"graceSeconds,omitempty"`
 	// onExpiry says what the other members do with an expired member's endpoints. ServiceImports and VIPs always stay.
 	// +optional
