@@ -52,7 +52,7 @@ func outside(cluster, region string, up bool, addresses ...string) discoveryv1.E
 
 func TestF6X6Records(t *testing.T) {
 	typed := func(s discoveryv1.EndpointSlice, of discoveryv1.AddressType) discoveryv1.EndpointSlice {
-		s.AddressType = of
+		s.AddressType, s.Name = of, external.SliceName(shop.Name, s.Labels[mcsv1beta1.LabelSourceCluster], of)
 		return s
 	}
 	weighted := func(s discoveryv1.EndpointSlice, weight string) discoveryv1.EndpointSlice {
@@ -124,6 +124,9 @@ func TestF6X6Records(t *testing.T) {
 				" A": "192.0.2.1 198.51.100.1", "eu A": "192.0.2.1", "us A": "198.51.100.1",
 			},
 		},
+		"the case of a cluster ID does not matter": {
+			list{outside("West", "", true, "192.0.2.1")}, map[string]string{" A": "192.0.2.1", "west A": "192.0.2.1"},
+		},
 		"a cluster ID of two labels": {
 			list{outside("a.b", "", true, "192.0.2.1")},
 			map[string]string{" A": "192.0.2.1", "a.b A": "192.0.2.1"},
@@ -162,9 +165,7 @@ func TestF6X6Records(t *testing.T) {
 		},
 		"a type that only clusters have that are down": {
 			list{outside("a", "", false, "192.0.2.1"), outside("b", "", true, "2001:db8::1")},
-			map[string]string{
-				" A": "192.0.2.1", " AAAA": "2001:db8::1", "a A": "192.0.2.1", "b AAAA": "2001:db8::1",
-			},
+			map[string]string{" AAAA": "2001:db8::1", "a A": "192.0.2.1", "b AAAA": "2001:db8::1"},
 		},
 		"a cluster with addresses has no host name": {
 			list{outside("a", "", true, "a.lb.example"), outside("a", "", true, "192.0.2.1")},
@@ -176,6 +177,7 @@ func TestF6X6Records(t *testing.T) {
 				typed(outside("b", "", true, "192.0.2.2"), discoveryv1.AddressTypeIPv6),
 				typed(outside("c", "", true, "::ffff:192.0.2.3"), discoveryv1.AddressTypeIPv6),
 				typed(outside("d", "", true, "not a host"), discoveryv1.AddressTypeFQDN),
+				outside("e", "", true, strings.Repeat("e", 64)+".example"),
 			},
 			map[string]string{" A": "192.0.2.1", "a A": "192.0.2.1"},
 		},
@@ -225,6 +227,16 @@ func TestF6X6Records(t *testing.T) {
 				t.Error("the slices were changed")
 			}
 		})
+	}
+}
+
+// TestX5TheNameServerHasItsName: a Service ns in a namespace dns has no records.
+func TestX5TheNameServerHasItsName(t *testing.T) {
+	s := outside("a", "", true, "192.0.2.1")
+	s.Namespace, s.Labels[external.Label] = "dns", "ns"
+	ns := types.NamespacedName{Namespace: "dns", Name: "ns"}
+	if got := Records(zone, ns, []discoveryv1.EndpointSlice{s}); got != nil {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -21,7 +21,6 @@ import (
 
 	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -78,7 +77,11 @@ type reconciler struct{ Config }
 
 // Reconcile makes the DNSEndpoint of one Service what its external slices state.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	want, err := r.want(ctx, req.NamespacedName)
+	imp, err := kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, req.NamespacedName)
+	if err != nil || imp != nil && !kube.Owned(imp) { // then the slices stay as they are, too
+		return reconcile.Result{}, err
+	}
+	want, err := r.want(ctx, req.NamespacedName, imp)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -101,22 +104,21 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // want returns the DNSEndpoint that the slices of a Service ask for; nil if it has no external names or no import.
 func (r *reconciler) want(
-	ctx context.Context, service types.NamespacedName,
+	ctx context.Context, service types.NamespacedName, imp *mcsv1beta1.ServiceImport,
 ) (*externaldnsv1alpha1.DNSEndpoint, error) {
+	if imp == nil || imp.DeletionTimestamp != nil {
+		return nil, nil
+	}
 	var list discoveryv1.EndpointSliceList
 	named := client.MatchingFields{kube.ByExternal: kube.Key(service)}
 	if err := r.Local.List(ctx, &list, client.InNamespace(service.Namespace), named); err != nil {
 		return nil, err
 	}
 	records := Records(r.Zone, service, slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
-		return !kube.Owned(&s) || s.Labels[external.Label] != service.Name
+		return !kube.Owned(&s)
 	}))
 	if len(records) == 0 {
 		return nil, nil
-	}
-	imp, err := kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, service)
-	if err != nil || imp == nil || imp.DeletionTimestamp != nil || !kube.Owned(imp) {
-		return nil, err
 	}
 	controlled := false
 	return &externaldnsv1alpha1.DNSEndpoint{

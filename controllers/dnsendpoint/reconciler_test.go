@@ -192,6 +192,21 @@ func TestI10NamesOfOthersImportsAreNotWritten(t *testing.T) {
 	}
 }
 
+// TestI10ATakenOverImportChangesNothing: its slices stay, and so does the DNSEndpoint.
+func TestI10ATakenOverImportChangesNothing(t *testing.T) {
+	imp, east := imported(), outside("east", "", true, "192.0.2.1")
+	m := newMember(t, imp, &east)
+	m.pass()
+	m.must(m.Get(t.Context(), shop, imp))
+	imp.Labels = nil
+	m.must(m.Update(t.Context(), imp))
+	m.must(m.Delete(t.Context(), &east))
+	m.writes = 0
+	if m.pass(); m.writes > 0 || m.endpoint() == nil {
+		t.Errorf("%d writes, %v", m.writes, m.endpoint())
+	}
+}
+
 func TestAMissingKindIsReportedAndLookedForAgain(t *testing.T) {
 	east := outside("east", "", true, "192.0.2.1")
 	m := newMember(t, imported(), &east)

@@ -1,8 +1,8 @@
 // Package external writes the EndpointSlices from which CoreDNS answers clients outside the clusters (SPEC F5): those
 // of the load balancers that the records state, ready while their cluster is up.
 //
-// It follows the ServiceImport, which serviceimport keeps: a cluster that is not in it has no slice, and one whose
-// record cannot be read keeps its slices as they are. While this member does not see the hub, nothing changes.
+// Without a ServiceImport there are no slices. A cluster of the import whose record cannot be read keeps its slices as
+// they are. While this member does not see the hub, nothing changes.
 package external
 
 import (

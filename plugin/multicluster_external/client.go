@@ -80,7 +80,7 @@ func (a asker) client(ctx context.Context) names.Client {
 	place := names.Location{}
 	// Without a database there is nothing to read, and the error would allocate.
 	if latitude, longitude := known("latitude"), known("longitude"); latitude != "" && longitude != "" {
-		place = location(latitude, longitude)
+		place = names.ParseLocation(latitude, longitude)
 	}
 	return names.NewClient(a.addr, place, known("continent/code"))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/coredns/coredns/plugin/metadata"
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/test"
@@ -26,7 +27,10 @@ func slice(version int, cluster, addrs string, change ...string) *discoveryv1.En
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", ResourceVersion: fmt.Sprint(version), Annotations: map[string]string{},
-			Labels: map[string]string{labelService: "web", labelCluster: cluster},
+			Labels: map[string]string{
+				endpointslice.Label: "web", endpointslice.LabelCluster: cluster,
+				discoveryv1.LabelManagedBy: "clusterset-controller.clusterset-dns.io",
+			},
 		},
 		AddressType: discoveryv1.AddressTypeFQDN,
 	}
@@ -37,7 +41,7 @@ func slice(version int, cluster, addrs string, change ...string) *discoveryv1.En
 		case annotation:
 			s.Annotations["clusterset-dns.io/"+key] = value
 		case renamed:
-			s.Labels[labelService] = service
+			s.Labels[endpointslice.Label] = service
 		case c == "down":
 			ready = false
 		}
@@ -53,7 +57,7 @@ func slice(version int, cluster, addrs string, change ...string) *discoveryv1.En
 			Addresses: []string{text}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 		})
 	}
-	s.Name = s.Labels[labelService] + "-" + cluster + "-" + strings.ToLower(string(s.AddressType))
+	s.Name = s.Labels[endpointslice.Label] + "-" + cluster + "-" + strings.ToLower(string(s.AddressType))
 	return s
 }
 

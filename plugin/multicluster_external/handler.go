@@ -49,6 +49,9 @@ func (e *External) Name() string { return pluginName }
 // Ready implements ready.Readiness for all stanzas together.
 func (e *External) Ready() bool { return e.load.Ready() }
 
+// CacheBypassZones implements cache.ZoneBypasser: the cache plugin would give a client what another one was answered.
+func (e *External) CacheBypassZones() []string { return e.origins }
+
 // ServeDNS implements plugin.Handler.
 func (e *External) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	name := r.Question[0].Name

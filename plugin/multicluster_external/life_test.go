@@ -1,20 +1,25 @@
 package external
 
 import (
+	"bytes"
 	"fmt"
+	golog "log"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/transfer"
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,10 +95,12 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// X7, L1, L4: SERVFAIL before the first list; changes are followed; an outage of the API server, and reloads meanwhile,
-// leave the answers; a reload that shares the watch opens no other.
+// X7, L1, L4: SERVFAIL before the first list; changes are followed, of the agent's slices only; an outage of the API
+// server, and reloads meanwhile, leave the answers; a reload that shares the watch opens no other.
 func TestX7Life(t *testing.T) {
-	api, err := stub.Start(stub.Shape{MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1")}})
+	theirs := slice(1, "b", "10.9.9.9") // Kubernetes copied the labels of a Service
+	theirs.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+	api, err := stub.Start(stub.Shape{MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), theirs}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +119,9 @@ func TestX7Life(t *testing.T) {
 	eventually(t, "the first list is answered", func() bool { return over(t, i, web) == "10.0.0.1" })
 	if !loads.Open()[0].Ready() {
 		t.Error("not ready after the first list")
+	}
+	if got := over(t, i, "b."+web); got != "NXDOMAIN" {
+		t.Errorf("a slice of another program: %s", got)
 	}
 	if err := api.PutSlice(slice(2, "a", "10.0.0.2")); err != nil {
 		t.Fatal(err)
@@ -149,9 +159,50 @@ func TestX7Life(t *testing.T) {
 	}
 }
 
+// X4: the cache plugin does not give a client what another one was answered. Without nameserver, the log says which
+// addresses it has.
+func TestX4CacheAndNameserver(t *testing.T) {
+	var out bytes.Buffer
+	golog.SetOutput(&out)
+	defer golog.SetOutput(os.Stderr)
+	api, err := stub.Start(stub.Shape{
+		MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	const subnet = "edns-subnet\n"
+	for lines, warns := range map[string]bool{subnet: true, subnet + "nameserver 192.0.2.53": false} {
+		out.Reset()
+		input := corefile(kubeconfig(t, api.URL), lines).(caddy.CaddyfileInput)
+		input.Contents = []byte(strings.Replace(string(input.Contents), "transfer {", "cache\ntransfer {", 1))
+		i := serve(t, input)
+		eventually(t, "the first list is answered", func() bool { return over(t, i, web) != "SERVFAIL" })
+		seen := map[string]bool{}
+		for n := range 40 {
+			r := asked(web, dns.TypeA, fmt.Sprintf("203.0.%d.0/24", n))
+			m, err := dns.Exchange(r, i.Servers()[0].LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[data(m)] = true
+		}
+		if len(seen) != 2 {
+			t.Errorf("forty clients get %v, want both clusters", seen)
+		}
+		stop(t, i)
+		if got := strings.Contains(out.String(), "set nameserver"); got != warns {
+			t.Errorf("%s: warned %v, want %v", lines, got, warns)
+		}
+	}
+}
+
 // L2: a missing permission keeps neither the server nor, after startup_timeout, readiness away.
 func TestX7MissingPermission(t *testing.T) {
-	api := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var agent atomic.Value
+	api := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agent.Store(r.UserAgent())
 		w.WriteHeader(http.StatusForbidden)
 	})}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,6 +217,9 @@ func TestX7MissingPermission(t *testing.T) {
 	eventually(t, "ready", loads.Open()[0].Ready)
 	if took := time.Since(start); took < 100*time.Millisecond {
 		t.Errorf("ready after %v, want startup_timeout", took)
+	}
+	if got, _ := agent.Load().(string); !strings.HasSuffix(got, "/"+pluginName) {
+		t.Errorf("the user agent is %q", got)
 	}
 	if got := over(t, i, web); got != "SERVFAIL" {
 		t.Errorf("%s, want SERVFAIL", got)
@@ -286,8 +340,8 @@ func TestMetrics(t *testing.T) {
 		"synced": 1, "api_up": 1, "names": 1, "clusters state=up": 1, "clusters state=down": 1,
 		"last_event_timestamp_seconds": got["last_event_timestamp_seconds"],
 	}
-	for _, r := range reasons {
-		want["left_out reason="+r] = 0
+	for r := range (endpointslice.LeftOut{}) {
+		want["left_out reason="+endpointslice.Reason(r).String()] = 0
 	}
 	want["left_out reason=location"] = 1
 	if !maps.Equal(got, want) {

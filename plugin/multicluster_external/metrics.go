@@ -3,6 +3,7 @@ package external
 import (
 	"math"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/coredns/coredns/plugin"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -15,7 +16,7 @@ var (
 	upDesc       = desc("api_up", "0 while an API server cannot be reached or refuses the watch.")
 	heardDesc    = desc(
 		"last_event_timestamp_seconds",
-		"When the API server was last heard, on the watch that was silent longest: the age of answers.",
+		"When the API server was last heard, on the watch that was silent longest: answers are as of then.",
 	)
 )
 
@@ -46,7 +47,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	synced, up, services := 1.0, 1.0, 0
 	heard := int64(math.MaxInt64)
-	var out leftOut
+	var out endpointslice.LeftOut
 	clusters := map[bool]int{}
 	for _, w := range open {
 		if !w.Synced() {
@@ -74,6 +75,6 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(clustersDesc, float64(clusters[true]), "up")
 	gauge(clustersDesc, float64(clusters[false]), "down")
 	for r, n := range out {
-		gauge(leftOutDesc, float64(n), reason(r).String())
+		gauge(leftOutDesc, float64(n), endpointslice.Reason(r).String())
 	}
 }

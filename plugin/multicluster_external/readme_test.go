@@ -94,6 +94,7 @@ func TestStanzas(t *testing.T) {
 	}{
 		{"global.example.org:53", "multicluster_external", "global.example.org."},
 		{"dns://Global.Example.org", "multicluster_external", "global.example.org."},
+		{"g. tls://g.", "multicluster_external", "g."}, // one NOTIFY
 		{".:53", "multicluster_external g.example.org h.example.org", "g.example.org. h.example.org."},
 		{".:53", "multicluster_external", "!there is no default zone: name the zone"},
 		{".:53", "multicluster_external .", "!there is no default zone: name the zone"},
@@ -111,7 +112,7 @@ func TestStanzas(t *testing.T) {
 		{"g.", "multicluster_external\nmulticluster_external", "!only one multicluster_external stanza"},
 	} {
 		controller := caddy.NewTestController("dns", c.stanza)
-		controller.ServerBlockKeys = []string{c.key}
+		controller.ServerBlockKeys = strings.Fields(c.key)
 		s, err := parseStanza(controller)
 		want, fails := strings.CutPrefix(c.zones, "!")
 		switch {

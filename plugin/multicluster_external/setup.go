@@ -33,6 +33,8 @@ func setup(c *caddy.Controller) error {
 		addrs := s.nameservers
 		if addrs == nil {
 			addrs = authority.Nameservers(s.config, dnsserver.GetConfig(c).ListenHosts)
+			log.Warningf("The name server of %s has addresses %v, which clients outside may not reach: set nameserver",
+				strings.Join(e.origins, " "), addrs)
 		}
 		for _, origin := range e.origins {
 			e.zones = append(e.zones, reply.NewZone(origin, s.ttl, addrs))
@@ -45,15 +47,7 @@ func setup(c *caddy.Controller) error {
 		return nil
 	})
 	c.OnStartup(func() error {
-		config := dnsserver.GetConfig(c)
-		if config.Handler("cache") != nil {
-			log.Warningf(
-				"The cache plugin in the server block of %s gives a client what another one was answered: take it "+
-					"out, or disable it for the zone",
-				strings.Join(e.origins, " "),
-			)
-		}
-		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
+		if t, ok := dnsserver.GetConfig(c).Handler("transfer").(*transfer.Transfer); ok {
 			go authority.Notify(pluginName, e.origins, e.serial, t.Notify, e.load.Closed())
 		}
 		return nil

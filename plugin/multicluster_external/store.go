@@ -7,8 +7,26 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
+
+// object is an EndpointSlice, stripped to what answers need. It is immutable.
+type object struct {
+	namespace, name string
+	version         uint64
+	endpointslice.Slice
+}
+
+// strip returns nil if the object has no name, or no version that is a number.
+func strip(s *discoveryv1.EndpointSlice) any {
+	version, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
+	if err != nil || version == 0 || s.Name == "" {
+		return nil
+	}
+	return &object{s.Namespace, s.Name, version, endpointslice.Read(s)}
+}
 
 // table is what is answered at one moment. It is immutable.
 type table struct {
@@ -111,17 +129,17 @@ func (s *store) set(o *object, changed map[string]uint64) {
 	old := s.slices[key]
 	s.warn(o, old)
 	s.slices[key] = o
-	if old != nil && old.service != o.service {
+	if old != nil && old.Service != o.Service {
 		s.detach(old, o.version, changed)
 	}
-	if o.service == "" {
+	if o.Service == "" {
 		return
 	}
-	if s.services[o.service] == nil {
-		s.services[o.service] = make(map[string]*object)
+	if s.services[o.Service] == nil {
+		s.services[o.Service] = make(map[string]*object)
 	}
-	s.services[o.service][o.name] = o
-	changed[o.service] = max(changed[o.service], o.version)
+	s.services[o.Service][o.name] = o
+	changed[o.Service] = max(changed[o.Service], o.version)
 }
 
 func (s *store) remove(o *object, version uint64, changed map[string]uint64) {
@@ -133,14 +151,14 @@ func (s *store) remove(o *object, version uint64, changed map[string]uint64) {
 }
 
 func (s *store) detach(o *object, version uint64, changed map[string]uint64) {
-	if o.service == "" {
+	if o.Service == "" {
 		return
 	}
-	delete(s.services[o.service], o.name)
-	if len(s.services[o.service]) == 0 {
-		delete(s.services, o.service)
+	delete(s.services[o.Service], o.name)
+	if len(s.services[o.Service]) == 0 {
+		delete(s.services, o.Service)
 	}
-	changed[o.service] = max(changed[o.service], version)
+	changed[o.Service] = max(changed[o.Service], version)
 }
 
 // publish makes what is known of Services the answer. The serial moves if an answer changed.
@@ -191,7 +209,7 @@ func (t *table) put(key string, service *names.Service) {
 func (s *store) build(key string) *names.Service {
 	records := make(map[string]names.Record, len(s.services[key]))
 	for name, o := range s.services[key] {
-		records[name] = o.record
+		records[name] = o.Record
 	}
 	return names.New(key, records)
 }
@@ -201,7 +219,7 @@ const maxWarnings = 100
 
 // warn logs that parts of a slice are left out, once unless they change.
 func (s *store) warn(o, old *object) {
-	if o.leftOut == (leftOut{}) || old != nil && old.leftOut == o.leftOut || s.warnings > maxWarnings {
+	if o.LeftOut == (endpointslice.LeftOut{}) || old != nil && old.LeftOut == o.LeftOut || s.warnings > maxWarnings {
 		return
 	}
 	if s.warnings++; s.warnings > maxWarnings {
@@ -210,27 +228,27 @@ func (s *store) warn(o, old *object) {
 		return
 	}
 	var wrong []string
-	for r, n := range o.leftOut {
+	for r, n := range o.LeftOut {
 		if n > 0 {
-			wrong = append(wrong, reason(r).String())
+			wrong = append(wrong, endpointslice.Reason(r).String())
 		}
 	}
-	log.Warningf("EndpointSlice %s counts without what is wrong: %s", sliceKey(o), strings.Join(wrong, ", "))
+	log.Warningf("EndpointSlice %s: parts left out: %s", sliceKey(o), strings.Join(wrong, ", "))
 }
 
 // leftOut adds up what is left out now.
-func (s *store) leftOut() (sum leftOut) {
+func (s *store) leftOut() (sum endpointslice.LeftOut) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.slices {
-		for r, n := range o.leftOut {
+		for r, n := range o.LeftOut {
 			sum[r] += n
 		}
 	}
 	for _, service := range s.table().services {
 		out := service.LeftOut()
-		sum[tooManyClusters] += out.Clusters
-		sum[tooManyAddresses] += out.Addresses
+		sum[endpointslice.TooManyClusters] += out.Clusters
+		sum[endpointslice.TooManyAddresses] += out.Addresses
 	}
 	return sum
 }

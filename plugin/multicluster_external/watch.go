@@ -3,7 +3,13 @@ package external
 import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
+
+// selector selects the agent's slices. Whoever may label a Service gives its slices the same labels, because Kubernetes
+// copies them, but managed-by has another value there.
+const selector = endpointslice.Label + "," + discoveryv1.LabelManagedBy + "=clusterset-controller.clusterset-dns.io"
 
 // watch keeps a store up to date with one API server. Server blocks and reloads of the Corefile share it (L4).
 type watch struct {
@@ -22,7 +28,7 @@ func openWatch(c kube.Config) (*watch, error) {
 	}
 	return watches.Open(key, func() (*watch, error) {
 		s := newStore()
-		reflectors, err := c.FollowSlices(pluginName, labelService, strip, s, s.Synced)
+		reflectors, err := c.FollowSlices(pluginName, selector, strip, s, s.Synced)
 		return &watch{store: s, Reflectors: reflectors}, err
 	})
 }

@@ -27,6 +27,7 @@ func external(cluster string, of discoveryv1.AddressType, ready bool, addrs ...s
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "web-" + cluster, Labels: map[string]string{
 				"clusterset-dns.io/external": "web", "multicluster.kubernetes.io/source-cluster": cluster,
+				discoveryv1.LabelManagedBy: "clusterset-controller.clusterset-dns.io",
 			},
 		},
 		AddressType: of,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 	"github.com/clusterset-dns/clusterset-dns/test/model"
 	"github.com/miekg/dns"
 )
@@ -34,19 +35,12 @@ var (
 // port returns a free port of 127.0.0.1, for UDP and TCP.
 func port(t *testing.T) int {
 	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := l.Addr().(*net.TCPAddr).Port
-		u, err := net.ListenPacket("udp", l.Addr().String())
-		l.Close()
-		if err == nil {
-			u.Close()
-			return n
-		}
+	p, err := lab.ReservePort()
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(p.Release)
+	return p.Number
 }
 
 // run starts a program of the downloaded software, or an absolute path, until the test is over.

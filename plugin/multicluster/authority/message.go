@@ -1,5 +1,5 @@
-// Package authority has what the zones of both plugins share: options, refusals, the client's buffer size and NOTIFY.
-// It does not know what the zones hold.
+// Package authority has what the zones of both plugins share: options, refusals, the client's buffer size, NOTIFY and
+// transfers. It does not know what the zones hold.
 package authority
 
 import (

@@ -2,6 +2,7 @@ package authority
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +16,8 @@ import (
 // maxTTL of records, in seconds.
 const maxTTL = 3600
 
-// ParseZones reads the zones of a stanza. A zone outside those of the server block would never be asked, and reverse
-// zones are not served (N19).
+// ParseZones reads the zones of a stanza, each once. A zone outside those of the server block would never be asked, and
+// reverse zones are not served (N19).
 func ParseZones(c *caddy.Controller, args []string) (origins []string, err error) {
 	var served []string
 	for _, key := range c.ServerBlockKeys {
@@ -35,7 +36,9 @@ func ParseZones(c *caddy.Controller, args []string) (origins []string, err error
 				keys := strings.Join(served, " ")
 				return nil, c.Errf("not authoritative for zone %s: this server block serves %s", zone, keys)
 			}
-			origins = append(origins, zone)
+			if !slices.Contains(origins, zone) { // a server block may serve one zone over several transports
+				origins = append(origins, zone)
+			}
 		}
 	}
 	return origins, nil

@@ -74,7 +74,7 @@ func (c Config) rest() (*rest.Config, error) {
 	cfg.DisableCompression = true
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.NegotiatedSerializer = codecs
-	return rest.AddUserAgent(cfg, "multicluster"), nil
+	return cfg, nil
 }
 
 func (c Config) credentials() (*rest.Config, error) {

@@ -23,6 +23,7 @@ var log = clog.NewWithPlugin("multicluster")
 
 // Reflectors list and watch kinds of object over one client.
 type Reflectors struct {
+	plugin  string
 	started time.Time
 	client  *rest.RESTClient
 	http    *http.Client
@@ -33,12 +34,14 @@ type Reflectors struct {
 	done    sync.WaitGroup
 }
 
-func newReflectors(c Config, h *health) (*Reflectors, error) {
+func newReflectors(c Config, plugin string, h *health) (*Reflectors, error) {
 	cfg, err := c.rest()
 	if err != nil {
 		return nil, err
 	}
-	r := &Reflectors{started: time.Now(), health: h}
+	r := &Reflectors{plugin: plugin, started: time.Now(), health: h}
+	h.log = clog.NewWithPlugin(plugin)
+	rest.AddUserAgent(cfg, plugin)
 	if r.http, err = rest.HTTPClientFor(cfg); err == nil {
 		r.client, err = rest.UnversionedRESTClientForConfigAndClient(cfg, r.http)
 	}
@@ -46,23 +49,21 @@ func newReflectors(c Config, h *health) (*Reflectors, error) {
 		return nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
 	}
 	// health reports once what matters of what client-go logs; the rest is for debugging.
-	logger := funcr.New(func(_, args string) { log.Debug(args) }, funcr.Options{})
+	logger := funcr.New(func(_, args string) { h.log.Debug(args) }, funcr.Options{})
 	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
 	return r, nil
 }
 
-// FollowSlices watches the EndpointSlices of c with a label and stores in into what strip returns for each, unless it
-// is nil. It logs as a plugin. synced reports whether into has had its first list.
+// FollowSlices watches the EndpointSlices of c that a label selector selects, and stores in into what strip returns for
+// each, unless it is nil. It logs as a plugin. synced reports whether into has had its first list.
 func (c Config) FollowSlices(
-	plugin, label string, strip func(*discoveryv1.EndpointSlice) any, into cache.ReflectorStore, synced func() bool,
+	plugin, selector string, strip func(*discoveryv1.EndpointSlice) any, into cache.ReflectorStore, synced func() bool,
 ) (*Reflectors, error) {
-	h := newHealth(1, synced)
-	h.log = clog.NewWithPlugin(plugin)
-	r, err := newReflectors(c, h)
+	r, err := newReflectors(c, plugin, newHealth(1, synced))
 	if err != nil {
 		return nil, err
 	}
-	r.run(c.slicesWith(label, strip), into)
+	r.run(c.slicesWith(selector, strip), into)
 	return r, nil
 }
 
@@ -107,7 +108,7 @@ func (r *Reflectors) run(kind *resource, into cache.ReflectorStore) {
 	logger := klog.FromContext(r.ctx)
 	// relist notices an API server that was restored from a backup.
 	reflector := cache.NewReflectorWithOptions(relist.New(kind), nil, i, cache.ReflectorOptions{
-		Logger: &logger, Name: "multicluster", TypeDescription: kind.kind, Backoff: &backoff,
+		Logger: &logger, Name: r.plugin, TypeDescription: kind.kind, Backoff: &backoff,
 	})
 	r.done.Go(func() { reflector.RunWithContext(r.ctx) })
 }

@@ -26,14 +26,14 @@ func (c Config) slices() *resource {
 	return r
 }
 
-// slicesWith are the EndpointSlices that have a label. strip returns nil for an object that is not wanted.
-func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) any) *resource {
+// slicesWith are the EndpointSlices that a label selector selects. strip returns nil for an object that is not wanted.
+func (c Config) slicesWith(selector string, strip func(*discoveryv1.EndpointSlice) any) *resource {
 	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
 		plural:    "endpointslices",
 		namespace: c.namespace(),
-		selector:  label,
+		selector:  selector,
 		accept:    protobufOrJSON,
 		missing:   "check that the endpoint is that of a Kubernetes API server",
 	}
@@ -78,18 +78,22 @@ func (c Config) stripSlice(s *discoveryv1.EndpointSlice) *sliceObject {
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 		content.trigger = t.UnixNano()
 	}
+	content.slice, content.skipped = c.Slice(s)
+	return newStripped(s.Namespace, s.Name, s.ResourceVersion, content)
+}
+
+// Slice returns the slice as answers have it, or nil and why it is skipped. explain uses it, too.
+func (c Config) Slice(s *discoveryv1.EndpointSlice) (*catalog.Slice, reason) {
 	cluster := strings.ToLower(s.Labels[labelSourceCluster])
 	switch {
 	case cluster == "":
-		content.skipped = noSourceCluster
+		return nil, noSourceCluster
 	case !catalog.IsClusterID(cluster):
-		content.skipped = impossibleClusterID
+		return nil, impossibleClusterID
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
-		content.skipped = wrongAddressType
-	default:
-		content.slice = catalog.NewSlice(s.Name, cluster, ports(s), c.endpoints(s))
+		return nil, wrongAddressType
 	}
-	return newStripped(s.Namespace, s.Name, s.ResourceVersion, content)
+	return catalog.NewSlice(s.Name, cluster, ports(s), c.endpoints(s)), notSkipped
 }
 
 func ports(s *discoveryv1.EndpointSlice) []catalog.Port {

@@ -47,7 +47,7 @@ func start(c Config) (*Watch, error) {
 	w, resources := &Watch{store: newStore(c.NamespaceLabels != "")}, c.resources()
 	w.store.topology = c.Topology
 	var err error
-	if w.Reflectors, err = newReflectors(c, newHealth(len(resources), w.store.synced.Load)); err != nil {
+	if w.Reflectors, err = newReflectors(c, "multicluster", newHealth(len(resources), w.Synced)); err != nil {
 		return nil, err
 	}
 	// All feeds exist before one of them can be complete: the store waits for those that it knows.

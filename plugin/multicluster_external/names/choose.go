@@ -1,8 +1,10 @@
 package names
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -19,53 +21,55 @@ func (s *set) len() (n int) {
 	return n
 }
 
-// prefer returns those that have a property, or all if none has it.
-func (s *Service) prefer(from set, property func(c *Cluster) bool) (some set) {
+// filter returns those of from that have a property.
+func (s *Service) filter(from set, property func(c *Cluster) bool) (some set) {
 	for i := range s.clusters {
 		if from.has(i) && property(&s.clusters[i]) {
 			some.add(i)
 		}
 	}
-	if some.len() == 0 {
-		return from
-	}
 	return some
 }
 
-// candidates are the clusters among which clients choose, wherever they are: of those that qualify the ones that are
-// up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would leave
-// none is left out.
-func (s *Service) candidates(region string, qualify func(c *Cluster) bool) (all set) {
+// prefer returns those of from that have a property, or all if none has it.
+func (s *Service) prefer(from set, property func(c *Cluster) bool) set {
+	if some := s.filter(from, property); some.len() > 0 {
+		return some
+	}
+	return from
+}
+
+// candidates are the clusters among which clients choose, wherever they are: the ones that are up, of these the ones in
+// the region, if that is not "", and of these the ones with a weight. A step that would leave none is left out.
+func (s *Service) candidates(region string) (all set) {
 	for i := range s.clusters {
-		if qualify(&s.clusters[i]) {
-			all.add(i)
-		}
+		all.add(i)
 	}
 	all = s.prefer(all, func(c *Cluster) bool { return c.Up })
 	if region != "" {
-		all = s.prefer(all, func(c *Cluster) bool { return c.region == region })
+		all = s.prefer(all, func(c *Cluster) bool { return c.Region == region })
 	}
-	return s.prefer(all, func(c *Cluster) bool { return c.weight > 0 })
+	return s.prefer(all, func(c *Cluster) bool { return c.Weight > 0 })
 }
 
 // Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
-// none has the type. tailored reports whether another client may get another cluster.
+// no candidate has the type. tailored reports whether another client may get another cluster.
 //
 // A cluster that has host names only answers if it is the client's among all: its CNAME then holds for every type, as a
 // resolver that caches it takes for granted (RFC 1034, section 3.6.2).
 func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
-	chosen, tailored = s.choose(region, Other, client)
+	from := s.candidates(region)
+	tailored = from.len() > 1
+	chosen = s.pick(from, client)
 	if t == Other || chosen.content.Alias != "" {
 		return chosen, tailored
 	}
-	chosen, more := s.choose(region, t, client)
-	return chosen, tailored || more
+	return s.pick(s.filter(from, func(c *Cluster) bool { return c.Addrs(t) != "" }), client), tailored
 }
 
-func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
-	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) })
-	tailored = from.len() > 1
-	if tailored {
+// pick returns the client's cluster of some, or nil if there is none.
+func (s *Service) pick(from set, client Client) (chosen *Cluster) {
+	if from.len() > 1 {
 		from = s.near(from, client)
 	}
 	best := math.Inf(1)
@@ -76,22 +80,22 @@ func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster,
 		// Rendezvous hashing: each cluster draws a number from an exponential distribution whose rate is its weight.
 		// The smallest is that of a cluster with a probability in proportion to its weight.
 		c := &s.clusters[i]
-		draw := -math.Log(unit(mix(client.network^c.hash))) / max(c.weight, 1)
+		draw := -math.Log(unit(mix(client.network^c.hash))) / float64(max(c.Weight, 1))
 		if draw < best {
 			chosen, best = c, draw
 		}
 	}
-	return chosen, tailored
+	return chosen
 }
 
 // Shares returns, by cluster ID, the shares of the clients whose place is unknown (X3). Together they are 1. A cluster
 // that none of these clients gets is left out.
 func (s *Service) Shares() map[string]float64 {
-	from := s.candidates("", func(*Cluster) bool { return true })
+	from := s.candidates("")
 	shares, sum := make(map[string]float64), 0.0
 	for i := range s.clusters {
 		if c := &s.clusters[i]; from.has(i) {
-			shares[c.ID] = max(c.weight, 1)
+			shares[c.ID] = float64(max(c.Weight, 1))
 			sum += shares[c.ID]
 		}
 	}
@@ -124,7 +128,7 @@ func (s *Service) near(from set, client Client) set {
 	if client.continent == "" {
 		return from
 	}
-	return s.prefer(from, func(c *Cluster) bool { return c.continent == client.continent })
+	return s.prefer(from, func(c *Cluster) bool { return c.Continent == client.continent })
 }
 
 // haversine returns that of the angle between two places: a quarter of the square of the straight line between them. It
@@ -134,36 +138,25 @@ func haversine(a, b Location) float64 {
 	return (x*x + y*y + z*z) / 4
 }
 
-// Everyone returns what clients get together, wherever they are: the addresses of all candidates, without duplicates.
-// If they have none, it is the host name of the first of them that has host names only (X6).
-func (s *Service) Everyone(region string) Content {
-	all := Content{V4: s.packed(region, V4, 4), V6: s.packed(region, V6, 16)}
-	from := s.candidates(region, func(*Cluster) bool { return true })
+// everyone returns what clients get together, wherever they are: the addresses of all candidates, without duplicates.
+// If they have none, it is the host name of the first of them (X6).
+func (s *Service) everyone(region string) Content {
+	var v4, v6 []string
+	alias, from := "", s.candidates(region)
 	for i := range s.clusters {
-		if alias := s.clusters[i].Content().Alias; all == (Content{}) && from.has(i) && alias != "" {
-			return Content{Alias: alias}
+		if c := &s.clusters[i].content; from.has(i) {
+			v4, v6 = append(v4, split(c.V4, 4)...), append(v6, split(c.V6, 16)...)
+			alias = cmp.Or(alias, c.Alias)
 		}
 	}
-	return all
-}
-
-func (s *Service) packed(region string, t Type, width int) string {
-	var all strings.Builder
-	seen := make(map[string]bool)
-	// Clusters with host names only count, too. Otherwise a cluster that is down would replace one that is up.
-	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) || c.content.Alias != "" })
-	for i := range s.clusters {
-		if !from.has(i) {
-			continue
-		}
-		for addrs := s.clusters[i].Addrs(t); addrs != ""; addrs = addrs[width:] {
-			if addr := addrs[:width]; !seen[addr] {
-				seen[addr] = true
-				all.WriteString(addr)
-			}
-		}
+	if len(v4)+len(v6) > 0 {
+		alias = ""
 	}
-	return all.String()
+	join := func(all []string) string {
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), "")
+	}
+	return Content{join(v4), join(v6), alias}
 }
 
 // The hash must be the same in every replica and after every restart: FNV-1a, with the finalizer of SplitMix64, because

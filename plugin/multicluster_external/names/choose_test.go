@@ -117,6 +117,13 @@ func TestX3WhoIsChosen(t *testing.T) {
 		{"the host name of a cluster without weight", of(at("a", none), weighing(host(at("b", none)), 0)), "", V6, none,
 			"", nil},
 		{"a type that nobody has", of(at("a", none), at("b", none)), "", V6, none, "", nil},
+		{"a type of a cluster that is down", of(at("a", none), down(v6(at("b", none)))), "", V6, none, "", nil},
+		{"a type of a cluster without weight", of(at("a", none), weighing(v6(at("b", none)), 0)), "", V6, none, "",
+			nil},
+		{"a type of another region", of(in("eu", "", at("a", none)), in("us", "", v6(at("b", none)))), "eu", V6, none,
+			"", nil},
+		{"a type that a farther cluster has", of(at("a", dublin), v6(at("b", sydney))), "", V6, berlin, "",
+			[]string{"b"}},
 	} {
 		if got := chosen(service(c.records...), c.region, c.t, c.from, c.continent); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

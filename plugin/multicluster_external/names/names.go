@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,7 +26,7 @@ const (
 // Type is an address type.
 type Type uint8
 
-// The address types. Other stands for questions of any other type, for which a cluster has host names only.
+// The address types. Other stands for questions of any other type.
 const (
 	V4 Type = iota
 	V6
@@ -57,18 +58,48 @@ func At(latitude, longitude float64) Location {
 	return Location{cosLat * cosLon, cosLat * sinLon, sinLat}
 }
 
+// ParseLocation returns the place of a latitude and a longitude in decimal degrees. It is unknown if one is no number.
+func ParseLocation(latitude, longitude string) Location {
+	north, err := strconv.ParseFloat(strings.TrimSpace(latitude), 64)
+	east, err2 := strconv.ParseFloat(strings.TrimSpace(longitude), 64)
+	if err != nil || err2 != nil {
+		return Location{}
+	}
+	return At(north, east)
+}
+
 // Known reports whether l is a place.
 func (l Location) Known() bool { return l != Location{} }
 
 // Content is what a name answers: packed addresses, or the host name that it stands for.
 type Content struct{ V4, V6, Alias string }
 
+// Addresses returns the addresses as text, in the order of their octets.
+func (c Content) Addresses() (v4, v6 []string) {
+	texts := func(packed []string) (all []string) {
+		for _, a := range packed {
+			addr, _ := netip.AddrFromSlice([]byte(a))
+			all = append(all, addr.String())
+		}
+		return all
+	}
+	return texts(split(c.V4, 4)), texts(split(c.V6, 16))
+}
+
+// split returns packed addresses one by one.
+func split(packed string, octets int) (all []string) {
+	for ; packed != ""; packed = packed[octets:] {
+		all = append(all, packed[:octets])
+	}
+	return all
+}
+
 // Cluster is what a Service has in one cluster. It is comparable: equal values give the same answers.
 type Cluster struct {
 	ID                string
-	Up                bool // an endpoint is ready
-	region, continent string
-	weight            float64
+	Up                bool   // an endpoint is ready
+	Region, Continent string // "" if unknown
+	Weight            int
 	location          Location
 	content           Content
 	hash              uint64 // of Service and ID
@@ -87,9 +118,6 @@ func (c *Cluster) Addrs(t Type) string {
 	}
 	return ""
 }
-
-// has reports whether the cluster has addresses of a type; any cluster has what is asked for by Other.
-func (c *Cluster) has(t Type) bool { return t == Other || c.Addrs(t) != "" }
 
 // Service is a name with its clusters, in the order of their IDs. It is immutable.
 type Service struct {
@@ -129,13 +157,13 @@ func New(key string, records map[string]Record) *Service {
 
 // add adds a cluster, unless its records have no address.
 func (s *Service) add(id string, order []string, records map[string]Record) {
-	c := Cluster{ID: id, weight: -1, hash: mix(text(text(offset, s.key), id))}
+	c := Cluster{ID: id, Weight: -1, hash: mix(text(text(offset, s.key), id))}
 	var addrs [Other][]string
 	for _, name := range order {
 		r := records[name]
-		c.region, c.continent = cmp.Or(c.region, r.Region), cmp.Or(c.continent, r.Continent)
-		if c.weight < 0 {
-			c.weight = float64(r.Weight)
+		c.Region, c.Continent = cmp.Or(c.Region, r.Region), cmp.Or(c.Continent, r.Continent)
+		if c.Weight < 0 {
+			c.Weight = r.Weight
 		}
 		if !c.location.Known() {
 			c.location = r.Location
@@ -143,8 +171,8 @@ func (s *Service) add(id string, order []string, records map[string]Record) {
 		c.Up = c.Up || r.Up
 		addrs[r.Type] = append(addrs[r.Type], r.Addrs...)
 	}
-	if c.weight < 0 {
-		c.weight = DefaultWeight
+	if c.Weight < 0 {
+		c.Weight = DefaultWeight
 	}
 	for t, all := range addrs {
 		slices.Sort(all)
@@ -168,9 +196,6 @@ func (s *Service) add(id string, order []string, records map[string]Record) {
 	}
 }
 
-// Key returns "<svc>.<ns>".
-func (s *Service) Key() string { return s.key }
-
 // Clusters returns the clusters in the order of their IDs. They must not be changed.
 func (s *Service) Clusters() []Cluster { return s.clusters }
 
@@ -182,12 +207,12 @@ func (s *Service) LeftOut() LeftOut {
 	return s.leftOut
 }
 
-// Same reports whether two Services, nil for none, give the same answers.
+// Same reports whether two Services of one key, nil for none, give the same answers.
 func (s *Service) Same(o *Service) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return s.key == o.key && slices.Equal(s.clusters, o.clusters)
+	return slices.Equal(s.clusters, o.clusters)
 }
 
 // Kind is what a name below a Service stands for (X2).
@@ -211,7 +236,7 @@ func (s *Service) Find(below string) (kind Kind, cluster *Cluster) {
 	}
 	for i := range s.clusters {
 		c := &s.clusters[i]
-		if c.region == below {
+		if c.Region == below {
 			return Region, nil
 		}
 		if n := len(c.ID) - len(below); n > 1 && c.ID[n-1] == '.' && c.ID[n:] == below {
@@ -221,10 +246,10 @@ func (s *Service) Find(below string) (kind Kind, cluster *Cluster) {
 	return kind, nil
 }
 
-// Regions returns the regions that are names: those that are no cluster IDs.
-func (s *Service) Regions() (all []string) {
+// regions returns the regions that are names: those that are no cluster IDs.
+func (s *Service) regions() (all []string) {
 	for i := range s.clusters {
-		if region := s.clusters[i].region; region != "" {
+		if region := s.clusters[i].Region; region != "" {
 			if kind, _ := s.Find(region); kind == Region {
 				all = append(all, region)
 			}
@@ -232,6 +257,19 @@ func (s *Service) Regions() (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// Names returns what does not depend on the client, by name without the zone: for the Service and each region what
+// clients get together, and for each cluster its own (X6).
+func (s *Service) Names() map[string]Content {
+	all := map[string]Content{s.key: s.everyone("")}
+	for _, region := range s.regions() {
+		all[region+"."+s.key] = s.everyone(region)
+	}
+	for i := range s.clusters {
+		all[s.clusters[i].ID+"."+s.key] = s.clusters[i].content
+	}
+	return all
 }
 
 // Client is who asks, as far as the choice depends on it.

@@ -28,7 +28,7 @@ func TestX2NamesBelow(t *testing.T) {
 			t.Errorf("%s: cluster %s", below, cluster.ID)
 		}
 	}
-	if got := s.Regions(); !slices.Equal(got, []string{"eu"}) {
+	if got := s.regions(); !slices.Equal(got, []string{"eu"}) {
 		t.Errorf("regions %v", got)
 	}
 }
@@ -42,6 +42,7 @@ func TestX6Everyone(t *testing.T) {
 		return with(at(cluster, Location{}), func(r *Record) { r.Type, r.Addrs = Host, []string{name} })
 	}
 	eu := func(r Record) Record { r.Region = "eu"; return r }
+	six := func(r Record) Record { r.Type, r.Addrs = V6, []string{"0123456789abcdef"}; return r }
 	for _, c := range []struct {
 		name    string
 		records []Record
@@ -60,8 +61,10 @@ func TestX6Everyone(t *testing.T) {
 		{"host names only", of(host("b", "b.example."), host("a", "a.example.")), "", Content{Alias: "a.example."}},
 		{"the addresses are down", of(down(addr("a", "aaaa")), host("b", "b.example.")), "",
 			Content{Alias: "b.example."}},
+		{"not a type of clusters that are down", of(down(six(addr("a", ""))), addr("b", "bbbb")), "",
+			Content{V4: "bbbb"}},
 	} {
-		if got := service(c.records...).Everyone(c.region); got != c.want {
+		if got := service(c.records...).everyone(c.region); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -104,8 +107,8 @@ func TestSlicesOfOneCluster(t *testing.T) {
 		with(two, func(r *Record) { r.Weight, r.Region, r.Type, r.Addrs = 9, "us", Host, []string{"x."} }),
 	)
 	c := s.Clusters()[0]
-	if len(s.Clusters()) != 1 || c.content != (Content{V4: "aaaabbbb"}) || !c.Up || c.weight != 7 || c.region != "eu" ||
-		c.continent != "EU" || c.location != berlin {
+	if len(s.Clusters()) != 1 || c.content != (Content{V4: "aaaabbbb"}) || !c.Up || c.Weight != 7 || c.Region != "eu" ||
+		c.Continent != "EU" || c.location != berlin {
 		t.Errorf("%+v", s.Clusters())
 	}
 	if service(with(one, func(r *Record) { r.Addrs = nil })) != nil {

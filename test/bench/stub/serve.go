@@ -108,7 +108,7 @@ func (s *Server) join(
 
 // all are the initial events, kept for the next watch of the same view.
 func (t *table) all(k kind, v view) []byte {
-	key := fmt.Sprint(v.contentType(true), k, v.label)
+	key := fmt.Sprint(v.contentType(true), k, v.selector)
 	if b, ok := t.initial[key]; ok {
 		return b
 	}

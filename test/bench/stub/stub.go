@@ -1,12 +1,11 @@
 // Package stub is an API server that serves list and watch of a deterministic data set from memory, so that what is
 // measured is the client and not the API server: every object is encoded once, and what every client reads first is
 // kept as it goes over the wire. It speaks watch-list streaming and paged lists, JSON and protobuf. It knows no
-// writes, authentication, selectors other than those for EndpointSlices of source clusters, or namespaced requests.
+// writes, authentication, field selectors, or namespaced requests.
 package stub
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Resources of the server.
@@ -226,25 +226,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // view is how a client wants to be served.
 type view struct {
 	format
-	label string // that objects must have; "" for all
+	selector labels.Selector
 }
 
-func (rt route) view(r *http.Request) (view, error) {
-	v := view{format: jsonFormat{}}
+func (rt route) view(r *http.Request) (v view, err error) {
+	v.format = jsonFormat{}
 	if !rt.table.custom && strings.Contains(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf") {
 		v.format = protoFormat{}
 	}
-	switch selector := r.URL.Query().Get("labelSelector"); selector {
-	case "":
-	case "multicluster.kubernetes.io/service-name", "clusterset-dns.io/external":
-		v.label = selector
-	default:
-		return v, fmt.Errorf("the stub does not know the selector %q", selector)
-	}
-	return v, nil
+	v.selector, err = labels.Parse(r.URL.Query().Get("labelSelector"))
+	return v, err
 }
 
-func (v view) wants(it *item) bool {
-	_, has := it.labels[v.label]
-	return has || v.label == ""
-}
+func (v view) wants(it *item) bool { return v.selector.Matches(labels.Set(it.labels)) }

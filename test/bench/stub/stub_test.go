@@ -222,7 +222,7 @@ func TestUnknownPathsAreNotFound(t *testing.T) {
 	s := start(t)
 	for path, want := range map[string]int{
 		"/apis/multicluster.x-k8s.io/v1beta1": 200, "/apis": 200, "/api/v1/pods": 404,
-		"/apis/discovery.k8s.io/v1/endpointslices?labelSelector=x": 400} {
+		"/apis/discovery.k8s.io/v1/endpointslices?labelSelector=!": 400} {
 		r, err := http.Get(s.URL + path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,16 +1,12 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 )
 
@@ -29,72 +25,32 @@ type External struct {
 	Location  string  `json:"location,omitempty"`
 }
 
-// external fills what the slices for clients outside say, as of this cluster.
+// external fills what the slices for clients outside say, as of this cluster: by the code of CoreDNS.
 func (r *Report) external(f *Facts) {
-	byID := map[string]*External{}
-	for i := range f.Outside {
-		s := &f.Outside[i]
-		id := s.Labels[mcsv1beta1.LabelSourceCluster]
-		x := byID[id]
-		if x == nil {
-			x = &External{
-				Cluster: id, Weight: 100, Region: s.Annotations[external.AnnotationRegion],
-				Continent: s.Annotations[external.AnnotationContinent],
-				Location:  s.Annotations[external.AnnotationLocation],
-			}
-			if n, err := strconv.Atoi(s.Annotations[external.AnnotationWeight]); err == nil {
-				x.Weight = n
-			}
-			byID[id] = x
-		}
-		for j := range s.Endpoints {
-			x.Addresses = append(x.Addresses, s.Endpoints[j].Addresses...)
-			x.Up = x.Up || isReady(&s.Endpoints[j])
-		}
-	}
-	for _, x := range byID {
-		slices.Sort(x.Addresses)
-		if !x.Up {
-			x.Why = r.whyDown(f, x.Cluster)
-		}
-		r.External = append(r.External, *x)
-	}
-	slices.SortFunc(r.External, func(a, b External) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	r.chosen(f)
-}
-
-// Chosen is the cluster that a client outside the clusters gets for a question of a type, if its place is not known.
-type Chosen struct {
-	Client  string `json:"client"`
-	Type    string `json:"type"`
-	Cluster string `json:"cluster"`
-}
-
-// chosen asks the code of CoreDNS which share of the clients each cluster gets, and which clusters one client gets.
-func (r *Report) chosen(f *Facts) {
-	records := map[string]names.Record{}
-	for i := range r.External {
-		x := &r.External[i]
-		for _, text := range x.Addresses {
-			rec := names.Record{
-				Cluster: x.Cluster, Weight: x.Weight, Up: x.Up, Type: names.Host, Addrs: []string{text},
-			}
-			if addr, err := netip.ParseAddr(text); err == nil {
-				rec.Addrs, rec.Type = []string{string(addr.AsSlice())}, names.V6
-				if addr.Is4() {
-					rec.Type = names.V4
-				}
-			}
-			records[x.Cluster+" "+text] = rec
-		}
-	}
-	service := names.New(f.Name.Name+"."+f.Name.Namespace, records)
+	service := endpointslice.Service(f.Name.Name+"."+f.Name.Namespace, f.Outside)
 	if service == nil {
 		return
 	}
+	locations := map[string]string{} // as they are written
+	for i := range f.Outside {
+		s := &f.Outside[i]
+		locations[s.Labels[endpointslice.LabelCluster]] = s.Annotations[endpointslice.AnnotationLocation]
+	}
 	shares := service.Shares()
-	for i := range r.External {
-		r.External[i].Share = 100 * shares[r.External[i].Cluster]
+	for i := range service.Clusters() {
+		c := &service.Clusters()[i]
+		v4, v6 := c.Content().Addresses()
+		x := External{
+			Cluster: c.ID, Addresses: slices.Concat(v4, v6), Up: c.Up, Weight: c.Weight, Share: 100 * shares[c.ID],
+			Region: c.Region, Continent: c.Continent, Location: locations[c.ID],
+		}
+		if alias := c.Content().Alias; alias != "" {
+			x.Addresses = []string{strings.TrimSuffix(alias, ".")}
+		}
+		if !x.Up {
+			x.Why = r.whyDown(f, x.Cluster)
+		}
+		r.External = append(r.External, x)
 	}
 	if !f.From.IsValid() {
 		return
@@ -108,6 +64,13 @@ func (r *Report) chosen(f *Facts) {
 			r.Chosen = append(r.Chosen, Chosen{f.From.String(), q.text, c.ID})
 		}
 	}
+}
+
+// Chosen is the cluster that a client outside the clusters gets for a question of a type, if its place is not known.
+type Chosen struct {
+	Client  string `json:"client"`
+	Type    string `json:"type"`
+	Cluster string `json:"cluster"`
 }
 
 // whyDown returns why no client gets a cluster, as far as this cluster shows it.

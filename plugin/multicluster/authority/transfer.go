@@ -1,0 +1,44 @@
+package authority
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/coredns/coredns/plugin/transfer"
+	"github.com/miekg/dns"
+)
+
+var errNotSynced = errors.New("zone is not transferred before the first complete list")
+
+// Transfer returns the blocks of a transfer (RFC 5936): SOA and NS of the zone with that name, what records sends, and
+// the SOA again; or one SOA if the secondary's serial is the current one (RFC 1995). It fails if no zone has the name,
+// and while they are not synced.
+func Transfer(
+	zones []*reply.Zone, name string, serial, current uint32, synced bool,
+	records func(zone *reply.Zone, out chan<- []dns.RR),
+) (<-chan []dns.RR, error) {
+	i := slices.IndexFunc(zones, func(z *reply.Zone) bool { return strings.EqualFold(z.Name(), name) })
+	if i < 0 {
+		return nil, transfer.ErrNotAuthoritative
+	}
+	if !synced {
+		return nil, errNotSynced
+	}
+	zone, out := zones[i], make(chan []dns.RR)
+	soa := zone.SOA(new(dns.Msg).SetQuestion(name, dns.TypeSOA), name, current).Answer
+	go func() {
+		defer close(out)
+		out <- soa
+		if serial != 0 && !Newer(current, serial) {
+			return
+		}
+		ns := zone.NS(new(dns.Msg).SetQuestion(zone.Name(), dns.TypeNS), zone.Name(), math.MaxInt32)
+		out <- append(ns.Answer, ns.Extra...)
+		records(zone, out)
+		out <- soa
+	}()
+	return out, nil
+}
