@@ -19,15 +19,11 @@ build: ## the programs, and bin/clusterset-lab
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: leave it running)
+demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
 	@mkdir -p bin/demo
 	@# As build does, without the plugins that it does not start. It shows how far it is: the first time takes minutes.
 	$(GO) run ./test/lab/gobuild/run -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/...
 	LAB_BIN=bin/demo bin/demo/clusterset-lab demo
-
-.PHONY: lab-down
-lab-down: ## end what KEEP=1 make demo left running
-	bin/demo/clusterset-lab down
 
 .PHONY: test
 test: build ## unit tests, laboratory, integration tests, with -race; what failed stands last

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -175,7 +174,7 @@ func waitForID(
 
 // clusterID returns the cluster's ClusterProperty, or else the UID of kube-system (K2149).
 func clusterID(ctx context.Context, c client.Reader) (string, error) {
-	property, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: clusterset.PropertyID})
+	property, err := kube.Property(ctx, c, clusterset.PropertyID)
 	switch {
 	case meta.IsNoMatchError(err): // the agent waits for the kind
 	case err != nil:

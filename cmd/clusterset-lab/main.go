@@ -1,5 +1,5 @@
 // Command clusterset-lab demonstrates ClusterSets on real control planes of the laboratory (test/lab), and keeps them
-// running on request. make demo and make lab-down call it.
+// running on request. make demo calls it.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -18,19 +19,18 @@ import (
 )
 
 const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, remove all of it
-                              KEEP=1: keep it running, and write its addresses to bin/lab.env
-       clusterset-lab down    stop what is running
-`
+                              KEEP=1: keep it running until Ctrl-C, with its addresses in bin/lab.env`
+
+// ends are the signals that stop the laboratory.
+var ends = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
 func main() {
 	log.SetLogger(logr.Discard()) // of the clients
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	switch {
 	case err == nil:
-	case errors.Is(err, errPrinted):
-		os.Exit(1)
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "\ninterrupted; everything is stopped")
 		os.Exit(130)
@@ -40,30 +40,52 @@ func main() {
 	}
 }
 
-// errPrinted is an error that was already printed.
-var errPrinted = errors.New("printed")
-
 func run(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		fmt.Fprint(os.Stderr, usage)
-		return errPrinted
+	if !slices.Equal(args, []string{"demo"}) {
+		return errors.New(usage)
 	}
 	root, err := lab.Root()
 	if err != nil {
 		return err
 	}
-	k := keeper{env: filepath.Join(root, "bin", "lab.env"), pid: filepath.Join(root, "bin", "lab.pid")}
-	switch args[0] {
-	case "demo":
-		if os.Getenv("KEEP") != "" {
-			return k.keep(ctx, args, func() (laboratory, error) { return demo(ctx, root) })
-		}
-		s, err := demo(ctx, root)
-		s.stop()
-		return err
-	case "down":
-		return k.down(ctx)
+	path := ""
+	if os.Getenv("KEEP") != "" {
+		path = filepath.Join(root, "bin", "lab.env")
 	}
-	fmt.Fprint(os.Stderr, usage)
-	return errPrinted
+	return present(ctx, path, func() (laboratory, error) { return demo(ctx, root) })
+}
+
+// laboratory is what a demo leaves running.
+type laboratory interface {
+	env() string // content of the file for shells to source
+	stop()
+}
+
+// present runs a demo, and then stops its laboratory. With the path of a file, which must not exist, it first writes
+// the addresses there and waits for an interrupt.
+func present(ctx context.Context, path string, demo func() (laboratory, error)) error {
+	var file *os.File
+	if path != "" {
+		var err error
+		file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+		if os.IsExist(err) {
+			return fmt.Errorf("a laboratory is running already, or was killed: then remove %s", path)
+		}
+		if err != nil {
+			return err
+		}
+		defer os.Remove(path)
+		defer file.Close()
+	}
+	s, err := demo()
+	defer s.stop()
+	if err != nil || path == "" {
+		return err
+	}
+	if _, err := file.WriteString(s.env()); err != nil {
+		return err
+	}
+	fmt.Printf("\nThe clusters keep running. To use them in another shell: source %s. To stop them: Ctrl-C.\n\n", path)
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -262,9 +262,15 @@ func (s *stage) eventually(look func() (wrong, err error)) error {
 	}
 }
 
+// shell returns what a shell needs for the commands that the demo shows: their contexts and their plugin.
+func shell(root, kubeconfig string) string {
+	return fmt.Sprintf("export KUBECONFIG=%q PATH=\"%s:$PATH\"\n", kubeconfig,
+		filepath.Dir(lab.Program(root, "kubectl-clusterset")))
+}
+
 // env returns the content of bin/lab.env.
 func (s *stage) env() string {
-	out := fmt.Sprintf("export HUB_KUBECONFIG=%s\n", s.hub.Kubeconfig())
+	out := shell(s.root, s.kubeconfig) + fmt.Sprintf("export HUB_KUBECONFIG=%s\n", s.hub.Kubeconfig())
 	for i, m := range s.members() {
 		out += fmt.Sprintf("export MEMBER_%[1]d_KUBECONFIG=%[2]s\nexport MEMBER_%[1]d_DNS=%[3]s\n", i+1,
 			m.cluster.Kubeconfig(), m.dns.Addr())

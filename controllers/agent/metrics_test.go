@@ -117,10 +117,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	}
 	export := func(name string, c []metav1.Condition) client.Object {
 		return named(
-			"shop",
-			name,
-			&mcsv1beta1.ServiceExport{},
-			func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = c },
+			"shop", name, &mcsv1beta1.ServiceExport{}, func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = c },
 		)
 	}
 	imp := func(name string, ready metav1.ConditionStatus, ips ...string) client.Object {
@@ -131,43 +128,21 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	}
 	a := observed(
 		"",
-		record(
-			"web.east",
-			"east",
-			false,
-			metav1.ConditionFalse,
-		),
+		record("web.east", "east", false, metav1.ConditionFalse),
 		record("old.east", "east", true, metav1.ConditionFalse),
-		record(
-			"web.west",
-			"west",
-			false,
-			metav1.ConditionTrue,
-		),
+		record("web.west", "west", false, metav1.ConditionTrue),
 		record("db.west", "west", false, metav1.ConditionFalse),
 		record("x.west", "west", false, metav1.ConditionFalse),
 		export("new", nil),
 		export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
-		export(
-			"db",
-			append(
-				condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue),
-				condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...),
-		),
-		imp(
-			"web",
-			metav1.ConditionTrue,
-			"10.0.0.1",
-			"fd00::1",
-		),
+		export("db", append(condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue),
+			condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...)),
+		imp("web", metav1.ConditionTrue, "10.0.0.1", "fd00::1"),
 		imp("db", metav1.ConditionFalse),
 		imp("x", metav1.ConditionTrue, "10.0.0.2"),
-		named(
-			"shop",
-			"others",
-			&mcsv1beta1.ServiceImport{},
-			func(i *mcsv1beta1.ServiceImport) { i.Spec.IPs = []string{"10.0.0.9"} },
-		),
+		named("shop", "others", &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) {
+			i.Spec.IPs = []string{"10.0.0.9"}
+		}),
 	)
 	a.relists.Store(3)
 	a.env.Held = func() bool { return true }
@@ -226,8 +201,7 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
 			if _, err := observer.Reconcile(
-				ctx,
-				reconcile.Request{NamespacedName: types.NamespacedName{Name: name}},
+				ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}},
 			); err != nil {
 				t.Fatal(err)
 			}

@@ -34,9 +34,7 @@ type unsynced struct {
 }
 
 func (u unsynced) GetInformer(
-	ctx context.Context,
-	o client.Object,
-	opts ...cache.InformerGetOption,
+	ctx context.Context, o client.Object, opts ...cache.InformerGetOption,
 ) (cache.Informer, error) {
 	select {
 	case u.asked <- fmt.Sprintf("%T", o):

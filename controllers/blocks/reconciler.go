@@ -13,12 +13,12 @@ import (
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -86,17 +86,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	want.Status.Blocks = plan.Blocks
 	setConditions(want, plan.Conditions, metav1.NewTime(r.Now()))
 	if !equality.Semantic.DeepEqual(want.Status, facts.Set.Status) {
-		now := r.Now()
-		write := r.budget.ReserveN(now, 1)
-		if delay := write.DelayFrom(now); delay > 0 {
-			write.CancelAt(now)
-			return reconcile.Result{RequeueAfter: delay}, nil
-		}
-		if err := r.Hub.Status().Patch(ctx, want, kube.Changes(facts.Set)); err != nil {
-			if apierrors.IsConflict(err) {
-				write.CancelAt(now) // a rejected write costs members nothing
-			}
-			return result, err
+		wait, err := kube.PatchStatus(ctx, r.Hub, r.budget, r.Now(), want, facts.Set)
+		if err != nil || wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, err
 		}
 		r.known = want.Status.Blocks
 	}
@@ -218,5 +210,41 @@ func setConditions(set *hubv1alpha1.ClusterSet, conditions []metav1.Condition, n
 		if !present[kind] {
 			meta.RemoveStatusCondition(&set.Status.Conditions, kind)
 		}
+	}
+}
+
+// Reasons of Events. Events about conditions of the ClusterSet have the reason of the condition.
+const (
+	ReasonMultipleClusterSets = "MultipleClusterSets"
+	ReasonPropertyInvalid     = "PropertyInvalid"
+)
+
+// report logs what a pass changed, and reports changed conditions and properties that are unreadable. The conditions
+// name who gets no block, and which ranges overlap.
+func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
+	for _, b := range plan.Released {
+		log.FromContext(ctx).Info("block released", "cluster", b.ClusterID, "block", b.CIDR)
+	}
+	for _, b := range plan.Granted {
+		log.FromContext(ctx).Info("block granted", "cluster", b.ClusterID, "block", b.CIDR)
+	}
+	for _, c := range set.Status.Conditions {
+		r.reportTransition(set, meta.FindStatusCondition(f.Set.Status.Conditions, c.Type), &c)
+	}
+	for _, u := range plan.Unreadable {
+		// The plan names only members that f has.
+		i := slices.IndexFunc(f.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == u.Member })
+		r.Events.Event(&f.Profiles[i], kube.Warning, ReasonPropertyInvalid, u.Message)
+	}
+}
+
+// reportTransition reports a condition that became False, is False with another message, or became True again.
+func (r *reconciler) reportTransition(set *hubv1alpha1.ClusterSet, before, after *metav1.Condition) {
+	switch {
+	case after.Status == metav1.ConditionFalse &&
+		(before == nil || before.Status != after.Status || before.Message != after.Message):
+		r.Events.Event(set, kube.Warning, after.Reason, after.Message)
+	case after.Status == metav1.ConditionTrue && before != nil && before.Status != after.Status:
+		r.Events.Event(set, kube.Normal, after.Reason, after.Message)
 	}
 }

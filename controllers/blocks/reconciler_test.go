@@ -134,8 +134,7 @@ func profile(id string, properties ...inventoryv1alpha1.Property) *inventoryv1al
 	}
 	p.Spec.ClusterManager.Name = clusterset.ClusterManager
 	p.Status.Properties = append(
-		properties,
-		inventoryv1alpha1.Property{Name: clusterset.PropertyServiceRanges, Value: "10.96.0.0/12"},
+		properties, inventoryv1alpha1.Property{Name: clusterset.PropertyServiceRanges, Value: "10.96.0.0/12"},
 	)
 	return p
 }
@@ -391,9 +390,7 @@ func TestV2WithoutOneClusterSetNothingIsGranted(t *testing.T) {
 		if _, err := r.pass(); err != nil || r.writes > 0 {
 			t.Errorf("%d writes: %v", r.writes, err)
 		}
-		if want := len(
-			sets,
-		); len(r.events) != want ||
+		if want := len(sets); len(r.events) != want ||
 			want > 0 && !strings.Contains(strings.Join(r.events, " "), "second MultipleClusterSets") {
 			t.Errorf("%d ClusterSets: %q", len(sets), r.events)
 		}

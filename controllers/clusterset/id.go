@@ -15,8 +15,7 @@ func CheckID(id string) error {
 	labels := strings.Split(id, ".")
 	if len(id) > 63 || len(labels) > 2 {
 		return fmt.Errorf(
-			"cluster ID %q: must be one DNS label, or two joined by a dot, of at most 63 characters in all",
-			id,
+			"cluster ID %q: must be one DNS label, or two joined by a dot, of at most 63 characters in all", id,
 		)
 	}
 	for _, l := range labels {

@@ -135,10 +135,7 @@ func any(ipam.Range) bool       { return true }
 // previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take
 // another.
 func (a *Addresses) previous(
-	ctx context.Context,
-	v view,
-	q *ipam.Request,
-	f corev1.IPFamily,
+	ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily,
 ) (none netip.Addr, err error) {
 	was := q.Previous(f)
 	_, lost := q.Lost[was]
@@ -205,21 +202,13 @@ func ownerOf(ip *networkingv1.IPAddress) (service types.NamespacedName, describe
 		service = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 		return service, "Service " + service.String()
 	}
-	return service, strings.TrimPrefix(
-		ref.Group+"/"+ref.Resource,
-		"/",
-	) + " " + strings.TrimPrefix(
-		ref.Namespace+"/"+ref.Name,
-		"/",
-	)
+	kind := strings.TrimPrefix(ref.Group+"/"+ref.Resource, "/")
+	return service, kind + " " + strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
 }
 
 // fresh returns a free address, or an invalid one if the API server is to choose.
 func (a *Addresses) fresh(
-	ctx context.Context,
-	v view,
-	q *ipam.Request,
-	f corev1.IPFamily,
+	ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily,
 ) (none netip.Addr, err error) {
 	if v.Mode != ipam.ModePreferred || !v.served || len(q.Lost) >= tries {
 		return none, nil
@@ -271,10 +260,7 @@ func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Req
 		taken[list.Items[i].Name] = true
 	}
 	address, found = ipam.Pick(
-		ranges,
-		q.Service.String(),
-		math.MaxInt,
-		func(x netip.Addr) bool { return taken[x.String()] || lost(x) },
+		ranges, q.Service.String(), math.MaxInt, func(x netip.Addr) bool { return taken[x.String()] || lost(x) },
 	)
 	return address, found, nil
 }
@@ -341,9 +327,7 @@ func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) e
 func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.Service, took time.Duration) {
 	v, err := a.view(ctx)
 	for _, text := range svc.Spec.ClusterIPs {
-		if ip, parsed := netip.ParseAddr(
-			text,
-		); err == nil && parsed == nil &&
+		if ip, parsed := netip.ParseAddr(text); err == nil && parsed == nil &&
 			slices.Contains(q.Families, ipam.Family(ip)) {
 			a.count.allocated(v.label(ip), took)
 		}
@@ -357,11 +341,7 @@ func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.
 		if why == "" {
 			why = "the API server chose another"
 		}
-		a.Events.Event(
-			q.Import,
-			kube.Warning,
-			"VIPLost",
-			fmt.Sprintf("%s is lost: %s. Clients that use it must resolve the name again.", was, why),
-		)
+		a.Events.Event(q.Import, kube.Warning, "VIPLost", fmt.Sprintf(
+			"%s is lost: %s. Clients that use it must resolve the name again.", was, why))
 	}
 }

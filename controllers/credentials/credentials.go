@@ -40,39 +40,28 @@ var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, 
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	const unknown = time.Minute // until there is a token that can be read
 	secret, err := kube.Get[*corev1.Secret](
-		ctx,
-		r.Local,
-		types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
+		ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
 	)
 	if err != nil {
 		return unknown, err
 	}
 	if secret == nil {
 		return unknown, fmt.Errorf(
-			"there is no Secret %s/%s: %w",
-			kube.SystemNamespace,
-			clusterset.SecretHub,
-			ErrElsewhere,
+			"there is no Secret %s/%s: %w", kube.SystemNamespace, clusterset.SecretHub, ErrElsewhere,
 		)
 	}
 	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {
 		return unknown, fmt.Errorf(
 			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one",
-			tokenKey,
-			kube.SystemNamespace,
-			clusterset.SecretHub,
-			err,
+			tokenKey, kube.SystemNamespace, clusterset.SecretHub, err,
 		)
 	}
 	account := clusterset.AccountPrefix + r.Cluster
 	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
 		return unknown, fmt.Errorf(
 			"the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one",
-			kube.SystemNamespace,
-			clusterset.SecretHub,
-			old.Subject,
-			want,
+			kube.SystemNamespace, clusterset.SecretHub, old.Subject, want,
 		)
 	}
 	if wait := due(old, r.Now()); wait > 0 {
@@ -92,14 +81,12 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 		if r.Now().After(ends) {
 			return again, fmt.Errorf(
 				"this member's token expired at %s: kubectl clusterset join --renew, which keeps ID and VIPs: %w",
-				ends.Format(time.RFC3339),
-				err,
+				ends.Format(time.RFC3339), err,
 			)
 		}
 		return again, fmt.Errorf(
 			"asking the hub for a new token failed (this one expires at %s; then: kubectl clusterset join --renew): %w",
-			ends.Format(time.RFC3339),
-			err,
+			ends.Format(time.RFC3339), err,
 		)
 	}
 	renewed := secret.DeepCopy()

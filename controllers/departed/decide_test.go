@@ -48,9 +48,7 @@ func TestNewestDeparturesAreKept(t *testing.T) {
 	for i := range int64(hubv1alpha1.MaxDeparted + 5) {
 		recordDeparture(&s, fmt.Sprint("c", i), at(i))
 	}
-	if n := len(
-		s.Departed,
-	); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" ||
+	if n := len(s.Departed); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" ||
 		s.Departed[n-1].ClusterID != "c204" {
 		t.Errorf("%d departures, from %s to %s", n, s.Departed[0].ClusterID, s.Departed[n-1].ClusterID)
 	}

@@ -68,10 +68,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // cleanUp ends a membership. It revokes rights before it deletes what they were for.
-func (r *reconciler) cleanUp(
-	ctx context.Context,
-	profile *inventoryv1alpha1.ClusterProfile,
-) (reconcile.Result, error) {
+func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
 	id := profile.Name
 	// The cache may show a profile that is gone, while another cluster already has the ID and its rights.
 	var live inventoryv1alpha1.ClusterProfileList

@@ -68,11 +68,7 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 		}
 		for _, id := range ids {
 			left := slices.DeleteFunc(given(t, id), func(o client.Object) bool {
-				return hub.Get(
-					t.Context(),
-					client.ObjectKeyFromObject(o),
-					o.DeepCopyObject().(client.Object),
-				) != nil
+				return hub.Get(t.Context(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)) != nil
 			})
 			if id == leaves && len(left) > 0 || id != leaves && len(left) != 4 {
 				t.Errorf("%s left: of %s are left %d objects", leaves, id, len(left))
@@ -200,11 +196,7 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	departure := func(c client.Client) metav1.Time {
 		t.Helper()
 		var got hubv1alpha1.ClusterSet
-		if err := c.Get(
-			t.Context(),
-			client.ObjectKeyFromObject(set),
-			&got,
-		); err != nil ||
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(set), &got); err != nil ||
 			len(got.Status.Departed) != 1 {
 			t.Fatal(got.Status.Departed, err)
 		}
@@ -237,8 +229,7 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	pass := func() {
 		t.Helper()
 		if _, err := r.Reconcile(
-			t.Context(),
-			reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}},
+			t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}},
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -251,12 +242,7 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	may = false
 	pass()
 	if want := created.Add(time.Second); !noted.Time.Equal(want) {
-		t.Errorf(
-			"of one that created its last record at %v the departure is %v, want %v: peers hold what is older, "+
-				"and drop what a newcomer of that id creates before",
-			created,
-			noted,
-			want,
-		)
+		t.Errorf("of one that created its last record at %v the departure is %v, want %v: peers hold what is older, "+
+			"and drop what a newcomer of that id creates before", created, noted, want)
 	}
 }

@@ -108,12 +108,7 @@ func TestConditions(t *testing.T) {
 			}
 			// P5: the same once more writes nothing.
 			before := p.DeepCopy()
-			if changed, _ := setConditions(
-				p,
-				c.seen,
-				silence,
-				now,
-			); changed ||
+			if changed, _ := setConditions(p, c.seen, silence, now); changed ||
 				!equality.Semantic.DeepEqual(p, before) {
 				t.Errorf("a second pass changes %+v to %+v", before.Status, p.Status)
 			}
@@ -129,16 +124,10 @@ func TestConditionsLeaveTheRestAlone(t *testing.T) {
 	p.Status.Properties = []inventoryv1alpha1.Property{{Name: "a", Value: "b"}}
 	p.Status.AccessProviders = []inventoryv1alpha1.AccessProvider{{Name: "oidc"}}
 	p.Status.Conditions = append(
-		p.Status.Conditions,
-		metav1.Condition{Type: "example.org/Theirs", Status: metav1.ConditionTrue},
+		p.Status.Conditions, metav1.Condition{Type: "example.org/Theirs", Status: metav1.ConditionTrue},
 	)
 	before := p.DeepCopy()
-	if changed, _ := setConditions(
-		p,
-		seen(0, true),
-		silence,
-		now.Add(time.Second),
-	); changed ||
+	if changed, _ := setConditions(p, seen(0, true), silence, now.Add(time.Second)); changed ||
 		!equality.Semantic.DeepEqual(p, before) {
 		t.Errorf("changed=%v: %+v", changed, p.Status)
 	}

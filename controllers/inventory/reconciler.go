@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,16 +89,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !changed {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	update := m.budget.ReserveN(now, 1)
-	if wait := update.DelayFrom(now); wait > 0 {
-		update.CancelAt(now)
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	if err := r.Hub.Status().Patch(ctx, want, kube.Changes(profile)); err != nil {
-		if apierrors.IsConflict(err) {
-			update.CancelAt(now)
-		}
-		return reconcile.Result{}, err
+	wait, err := kube.PatchStatus(ctx, r.Hub, m.budget, now, want, profile)
+	if err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	r.report(ctx, profile, want)
 	return reconcile.Result{RequeueAfter: again}, nil

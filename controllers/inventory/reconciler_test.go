@@ -81,8 +81,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	if limit := 60 + burst; writes > limit || writes < 50 {
 		t.Errorf(
 			"%d writes in an hour; at most %d are allowed, and more than a hundred changes were to be told",
-			writes,
-			limit,
+			writes, limit,
 		)
 	}
 	for !due.IsZero() {
@@ -99,10 +98,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	if err := hub.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 		t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(
-		p.Status.Conditions,
-		inventoryv1alpha1.ConditionControlPlaneHealthy,
-	); c == nil ||
+	if c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy); c == nil ||
 		c.Reason != ReasonHeartbeatLost {
 		t.Errorf("at the end it says %+v", c)
 	}

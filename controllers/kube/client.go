@@ -5,7 +5,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,6 +70,22 @@ func Version(o client.Object) string { return o.GetResourceVersion() + " of " + 
 // than a program.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+}
+
+// PatchStatus writes a status if budget allows a write, or else returns after what time it will. A conflict costs no
+// budget: the API server has told nobody.
+func PatchStatus(
+	ctx context.Context, to client.Client, budget *rate.Limiter, now time.Time, want, was client.Object,
+) (wait time.Duration, err error) {
+	write := budget.ReserveN(now, 1)
+	if wait = write.DelayFrom(now); wait > 0 {
+		write.CancelAt(now)
+		return wait, nil
+	}
+	if err = to.Status().Patch(ctx, want, Changes(was)); apierrors.IsConflict(err) {
+		write.CancelAt(now)
+	}
+	return 0, err
 }
 
 // InvalidField reports whether an API server refused an object because of a field whose path begins with prefix.

@@ -55,9 +55,7 @@ func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
 // LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one
 // ClusterSet, it returns the defaults (SPEC T1), and found is false.
 func LeaseSpec(
-	ctx context.Context,
-	hub client.Reader,
-	namespace string,
+	ctx context.Context, hub client.Reader, namespace string,
 ) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
 	spec = hubv1alpha1.LeaseSpec{
 		RenewSeconds:    10,

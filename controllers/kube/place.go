@@ -4,12 +4,18 @@ import (
 	"context"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
+
+// Property returns a ClusterProperty, or nil if it does not exist.
+func Property(ctx context.Context, from client.Reader, name string) (*aboutv1beta1.ClusterProperty, error) {
+	return Get[*aboutv1beta1.ClusterProperty](ctx, from, types.NamespacedName{Name: name})
+}
 
 // Place returns this cluster with its ClusterProperties.
 func Place(ctx context.Context, local client.Reader, cluster string) (clusterset.Place, error) {

@@ -5,10 +5,8 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
@@ -26,16 +24,14 @@ type VIPSettings struct {
 
 // ReadVIPSettings returns the VIP settings of a cluster. hub is nil until the hub's caches have synced once.
 func ReadVIPSettings(
-	ctx context.Context,
-	local, hub client.Reader,
-	namespace, cluster string,
+	ctx context.Context, local, hub client.Reader, namespace, cluster string,
 ) (v VIPSettings, err error) {
 	if v.Set, err = clusterSet(ctx, hub, namespace); err != nil {
 		return v, err
 	}
 	if v.Set == nil {
 		v.Mode = ipam.ModeShared
-		p, err := Get[*aboutv1beta1.ClusterProperty](ctx, local, types.NamespacedName{Name: clusterset.PropertySet})
+		p, err := Property(ctx, local, clusterset.PropertySet)
 		if p != nil {
 			v.Mode = modeOf(p.Annotations[clusterset.AnnotationVIPMode])
 		}

@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -20,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -53,8 +57,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set, err := kube.Get[*aboutv1beta1.ClusterProperty](
-		ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	set, err := kube.Property(ctx, g.Local, clusterset.PropertySet)
 	if err != nil {
 		return err
 	}
@@ -106,11 +109,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 // identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the
 // one that this agent uses.
 func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
-	id, err := kube.Get[*aboutv1beta1.ClusterProperty](
-		ctx,
-		g.Local,
-		types.NamespacedName{Name: clusterset.PropertyID},
-	)
+	id, err := kube.Property(ctx, g.Local, clusterset.PropertyID)
 	if err != nil || id == nil || id.Spec.Value == g.Cluster {
 		return id, err
 	}
@@ -120,4 +119,114 @@ func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, err
 	return nil, fmt.Errorf("ClusterProperty %s of this cluster is %q, but the agent's --cluster-id is %q: "+
 		"start the agent with the former, or leave and join with the latter",
 		clusterset.PropertyID, id.Spec.Value, g.Cluster)
+}
+
+// Claim makes sure that the ClusterProfile of this cluster's ID belongs to this cluster (K2149), and returns the
+// ClusterSet. It fails if another cluster has the ID, or if nobody has joined with it.
+func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.ClusterSet, error) {
+	var sets hubv1alpha1.ClusterSetList
+	if err := hub.List(ctx, &sets, client.InNamespace(g.HubNamespace)); err != nil {
+		return nil, ExplainRefusal(err)
+	}
+	if n := len(sets.Items); n != 1 {
+		remedy := "run: kubectl clusterset init --hub-context=HUB --hub-namespace=" + g.HubNamespace
+		if n > 1 {
+			remedy = "keep one, on the hub: kubectl -n " + g.HubNamespace + " delete clusterset NAME"
+		}
+		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one; %s",
+			g.HubNamespace, n, remedy)
+	}
+	name := sets.Items[0].Name
+	set, err := kube.Property(ctx, g.Local, clusterset.PropertySet)
+	if err != nil {
+		return nil, err
+	}
+	if set != nil && set.Spec.Value != name {
+		return nil, fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s), but the hub's is %q: "+
+			"leave the former, then join the latter", set.Spec.Value, clusterset.PropertySet, name)
+	}
+	uid, err := g.clusterUID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := g.profile(ctx, hub)
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := isClaimed(profile, g.Cluster, g.HubNamespace, uid)
+	if err != nil || claimed {
+		return &sets.Items[0], err
+	}
+	claim := profile.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, clusterset.AnnotationClusterUID, uid)
+	if err := hub.Patch(ctx, claim, kube.Changes(profile)); err != nil {
+		return nil, err
+	}
+	log.FromContext(ctx).Info("claimed the cluster ID", "clusterProfile", profile.Name)
+	return &sets.Items[0], nil
+}
+
+// clusterUID returns the UID of namespace kube-system, which identifies a cluster.
+func (g *Gate) clusterUID(ctx context.Context) (string, error) {
+	system := &corev1.Namespace{}
+	if err := g.Local.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return string(system.UID), nil
+}
+
+// profile returns this cluster's ClusterProfile on the hub, nil if there is none.
+func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alpha1.ClusterProfile, error) {
+	name := types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster}
+	return kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)
+}
+
+// isClaimed returns whether the cluster with this UID holds the profile; false without an error means that it may
+// claim it. An error says why it may not.
+func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (bool, error) {
+	if profile == nil {
+		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, "+
+			"or was evicted; run: kubectl clusterset join", id, namespace)
+	}
+	holder := profile.Annotations[clusterset.AnnotationClusterUID]
+	joining := profile.Annotations[clusterset.AnnotationJoiningUID]
+	switch {
+	case profile.DeletionTimestamp != nil:
+		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, "+
+			"or is evicted; once it is gone, run: kubectl clusterset join", id)
+	case profile.Annotations[clusterset.AnnotationLeft] != "":
+		return false, fmt.Errorf("ClusterProfile %s on the hub belongs to a cluster that has left; "+
+			"once it is gone, run: kubectl clusterset join", id)
+	case holder == "" && joining != "" && joining != uid: // this cluster was evicted, and another one gets the ID
+		return false, errors.New(heldBy(id, joining, uid))
+	case holder == "":
+		return false, nil
+	case holder != uid:
+		return false, errors.New(heldBy(id, holder, uid))
+	}
+	return true, nil
+}
+
+// heldBy returns the message that another cluster has the ID.
+func heldBy(id, holder, uid string) string {
+	return fmt.Sprintf("cluster ID %s is held by another cluster (its kube-system UID is %s, this one's is %s): "+
+		"the ID or the credentials were copied; give this cluster an ID of its own: "+
+		"kubectl clusterset leave --force, then join --cluster-id ID", id, holder, uid)
+}
+
+// refused returns whether the hub does not accept this member's credentials.
+func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
+// whyRefused does not suggest to leave first: joining again keeps imports and VIPs, and leaving does not.
+const whyRefused = "either they expired (run: kubectl clusterset join --renew), " +
+	"or the cluster was evicted or the hub was restored to a time before it joined " +
+	"(run: kubectl clusterset join, which keeps its ID and VIPs; leave if it must stay out)"
+
+// ExplainRefusal adds cause and remedy to the error of a hub that does not accept this member's credentials. It
+// returns any other error as it is.
+func ExplainRefusal(err error) error {
+	if refused(err) {
+		return fmt.Errorf("the hub refuses this member's credentials: %s: %w", whyRefused, err)
+	}
+	return err
 }

@@ -282,12 +282,7 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))
 		}
 	}
-	if c := get[*mcsv1beta1.ServiceExport](
-		t,
-		w.local,
-		"shop",
-		"web",
-	).Status.Conditions; len(c) != 1 ||
+	if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", "web").Status.Conditions; len(c) != 1 ||
 		c[0].Type != "example.org/Other" {
 		wrong = append(wrong, fmt.Sprintf("conditions %v", c))
 	}
@@ -321,10 +316,7 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 				if w.property(t, clusterset.PropertySet) == "" && (!left || !w.withdrawn(t) || len(w.gone(t)) > 0) {
 					t.Errorf(
 						"membership ended before its end: told %v, withdrawn %v, %v: %v",
-						left,
-						w.withdrawn(t),
-						w.gone(t),
-						err,
+						left, w.withdrawn(t), w.gone(t), err,
 					)
 				}
 				if errors.Is(err, ErrLeft) && w.property(t, clusterset.PropertySet) != "" {

@@ -122,13 +122,8 @@ func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace,
 		clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
 	for _, said := range []string{told, ExplainRefusal(gone).Error()} {
-		joins, leaves := strings.Index(
-			said,
-			"kubectl clusterset join, which keeps its ID",
-		), strings.Index(
-			said,
-			"leave",
-		)
+		joins := strings.Index(said, "kubectl clusterset join, which keeps its ID")
+		leaves := strings.Index(said, "leave")
 		if !strings.Contains(said, "join --renew") || joins < 0 || leaves < joins {
 			t.Errorf("it says %q", said)
 		}
@@ -146,10 +141,7 @@ func (w *world) id(t *testing.T, value string) {
 
 func (w *world) drop(t *testing.T) {
 	t.Helper()
-	if err := w.hub.Delete(
-		t.Context(),
-		get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east"),
-	); err != nil {
+	if err := w.hub.Delete(t.Context(), get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -327,8 +319,7 @@ func TestP3TheMirrorHasABound(t *testing.T) {
 		return slices.ContainsFunc(out, func(p inventoryv1alpha1.Property) bool { return p.Name == name })
 	}
 	sorted := slices.IsSortedFunc(
-		out,
-		func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) },
+		out, func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) },
 	)
 	if len(out) != inventoryv1alpha1.MaxProperties || over != 3 || !sorted || !has(ours[0]) || !has(ours[1]) ||
 		!has(ours[2]) ||
@@ -410,16 +401,13 @@ func TestID4ATokenThatRanOutIsNoEviction(t *testing.T) {
 	until := func(exp time.Time) string {
 		payload := fmt.Sprintf(
 			`{"sub":"system:serviceaccount:blue:mcs-east","iat":%d,"exp":%d}`,
-			exp.Add(-24*time.Hour).Unix(),
-			exp.Unix(),
+			exp.Add(-24*time.Hour).Unix(), exp.Unix(),
 		)
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
 	}
 	unauthorized := apierrors.NewUnauthorized("Unauthorized")
 	forbidden := apierrors.NewForbidden(
-		schema.GroupResource{Resource: "clusterprofiles"},
-		"east",
-		errors.New("no such role"),
+		schema.GroupResource{Resource: "clusterprofiles"}, "east", errors.New("no such role"),
 	)
 	for what, c := range map[string]struct {
 		token  string

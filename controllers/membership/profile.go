@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,16 +105,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
 		return reconcile.Result{}, nil
 	}
-	now := r.Now()
-	update := r.budget.ReserveN(now, 1)
-	if wait := update.DelayFrom(now); wait > 0 {
-		update.CancelAt(now)
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	if err = hub.Status().Patch(ctx, want, kube.Changes(profile)); apierrors.IsConflict(err) {
-		update.CancelAt(now)
-	}
-	return reconcile.Result{}, err
+	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 // report sends an Event for each property that the inventory does not take, once.

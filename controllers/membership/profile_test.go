@@ -154,10 +154,7 @@ func TestID3ARecreatedClaimIsUsed(t *testing.T) {
 	if err := w.hub.Create(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(
-		t.Context(),
-		reconcile.Request{},
-	); err == nil ||
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err == nil ||
 		!strings.Contains(err.Error(), "uid-of-another") {
 		t.Errorf("the claim that is for another: %v", err)
 	}

@@ -126,12 +126,7 @@ func (r *reconciler) highest(name string, shown int64) (highest int64, restored 
 // deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that
 // is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members that
 // the endpoints of the old Service are gone.
-func (r *reconciler) deleteOtherService(
-	ctx context.Context,
-	s *state,
-	name string,
-	service *hubv1alpha1.Origin,
-) error {
+func (r *reconciler) deleteOtherService(ctx context.Context, s *state, name string, service *hubv1alpha1.Origin) error {
 	old, err := kube.Get[*hubv1alpha1.EndpointRecord](
 		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: name})
 	if err != nil || old == nil ||

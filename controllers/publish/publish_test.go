@@ -161,17 +161,12 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 	}
 	objects := []client.Object{own}
 	for _, name := range []string{"web-2", "web-1"} {
-		objects = append(
-			objects,
-			&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop",
-				Name:      name,
-				UID:       types.UID("of-" + name),
-				Labels: map[string]string{
-					discoveryv1.LabelServiceName: "web",
-				},
-			}, AddressType: discoveryv1.AddressTypeIPv4},
-		)
+		objects = append(objects, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      name,
+			UID:       types.UID("of-" + name),
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
+		}, AddressType: discoveryv1.AddressTypeIPv4})
 	}
 	attempts, writes := 0, 0
 	refuses := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -202,8 +197,7 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		{time.Second, 2, ":40010"}} {
 		now = now.Add(c.after)
 		if _, err := r.Reconcile(
-			t.Context(),
-			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+			t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
 		); err == nil {
 			t.Fatal("the hub took it")
 		}
@@ -211,13 +205,8 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		if writes != c.writes || len(got) != 1 || !strings.Contains(got[0].Message, c.says) {
 			t.Errorf("pass %d: %d writes, want %d: %+v, want %s", i, writes, c.writes, got, c.says)
 		}
-		if first, second := strings.Index(
-			got[0].Message,
-			"of-web-1",
-		), strings.Index(
-			got[0].Message,
-			"of-web-2",
-		); first < 0 ||
+		first, second := strings.Index(got[0].Message, "of-web-1"), strings.Index(got[0].Message, "of-web-2")
+		if first < 0 ||
 			first > second {
 			t.Errorf("pass %d: %s", i, got[0].Message)
 		}

@@ -97,10 +97,8 @@ func TestARevisionThatNothingFollows(t *testing.T) {
 			r := reconcilerOf(local, hub, lease{}, &now)
 			for range 12 { // passes, 200 ms apart: each write is an event
 				writes = 0
-				if _, err := r.Reconcile(
-					t.Context(),
-					reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
-				); err != nil {
+				web := types.NamespacedName{Namespace: "shop", Name: "web"}
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: web}); err != nil {
 					t.Fatal(err)
 				}
 				now = now.Add(200 * time.Millisecond)
@@ -113,16 +111,11 @@ func TestARevisionThatNothingFollows(t *testing.T) {
 				if err := hub.Get(t.Context(), client.ObjectKeyFromObject(want), got); err != nil {
 					t.Fatal(err)
 				}
-				if revision := kube.Origin(
-					got,
-				).Revision; revision > now.UnixMilli() || got.GetUID() != "ours" ||
+				if revision := kube.Origin(got).Revision; revision > now.UnixMilli() || got.GetUID() != "ours" ||
 					!got.GetCreationTimestamp().After(poisoned.Time) {
 					t.Errorf(
 						"%s: revision %d of UID %s, created at %v",
-						got.GetName(),
-						revision,
-						got.GetUID(),
-						got.GetCreationTimestamp(),
+						got.GetName(), revision, got.GetUID(), got.GetCreationTimestamp(),
 					)
 				}
 			}

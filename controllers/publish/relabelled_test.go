@@ -55,12 +55,8 @@ func TestS1ARelabelledSliceIsPublishedForItsNewService(t *testing.T) {
 		}
 		hub := plane(t, kube.Hub, interceptor.Funcs{}, export("prod", "web"), export("prod", "api"))
 		local := plane(
-			t,
-			kube.Local,
-			interceptor.Funcs{},
-			export(kube.SystemNamespace, "web"),
-			export(kube.SystemNamespace, "api"),
-			slice,
+			t, kube.Local, interceptor.Funcs{},
+			export(kube.SystemNamespace, "web"), export(kube.SystemNamespace, "api"), slice,
 		)
 		r := reconcilerOf(local, hub, lease{}, &now)
 		said := int64(0)
@@ -87,12 +83,7 @@ func TestS1ARelabelledSliceIsPublishedForItsNewService(t *testing.T) {
 				if len(list.Items) != 1 || list.Items[0].Spec.ServiceName != service ||
 					list.Items[0].Spec.Revision <= said && was == "" {
 					t.Fatalf(
-						"%v, turn %d: it is %s's, and the hub has %+v after %d",
-						order,
-						turn,
-						service,
-						list.Items,
-						said,
+						"%v, turn %d: it is %s's, and the hub has %+v after %d", order, turn, service, list.Items, said,
 					)
 				}
 				if v := list.Items[0].ResourceVersion; was != "" && was != v {

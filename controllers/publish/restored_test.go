@@ -68,20 +68,14 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		}
 		hub := plane(t, kube.Hub, funcs, export("prod"), record)
 		local := plane(t, kube.Local, interceptor.Funcs{}, export(kube.SystemNamespace), slice)
-		r := reconcilerOf(
-			local,
-			hub,
-			lease{before: now.Add(time.Hour), lost: lost},
-			&now,
-		) // the clock was set back
+		r := reconcilerOf(local, hub, lease{before: now.Add(time.Hour), lost: lost}, &now) // the clock was set back
 		want := 0
 		if lost {
 			want = 1
 		}
 		for range 2 { // passes
 			if _, err := r.Reconcile(
-				t.Context(),
-				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+				t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
 			); err != nil {
 				t.Fatal(err)
 			}

@@ -17,11 +17,8 @@ func rec(revision int64, withdrawn bool) *hubv1alpha1.ServiceExportRecord {
 	r.Name = "web.shop.a"
 	r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName = "a", "shop", "web"
 	r.Spec.Revision, r.Spec.Withdrawn = revision, withdrawn
-	r.Spec.ExportedAt, r.Spec.Type, r.Spec.IPFamilies = new(
-		metav1.Unix(1_700_000_000, 0),
-	), "ClusterSetIP", []corev1.IPFamily{
-		"IPv4",
-	}
+	r.Spec.ExportedAt, r.Spec.Type = new(metav1.Unix(1_700_000_000, 0)), "ClusterSetIP"
+	r.Spec.IPFamilies = []corev1.IPFamily{"IPv4"}
 	return r
 }
 

@@ -90,13 +90,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	if why := r.served(); why != nil {
 		if s.Mode != ipam.ModeShared {
-			r.Events.Event(
-				kube.System(),
-				kube.Warning,
-				"VIPModeUnsupported",
-				fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses "+
-					"(Kubernetes 1.33): %v. New VIPs come from the cluster's own ranges.", s.Mode, why),
-			)
+			r.Events.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf(
+				"Mode %s needs ServiceCIDRs and IPAddresses (Kubernetes 1.33): %v. "+
+					"New VIPs come from the cluster's own ranges.", s.Mode, why))
 		}
 		return reconcile.Result{RequeueAfter: idleInterval}, nil
 	}

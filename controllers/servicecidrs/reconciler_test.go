@@ -61,11 +61,8 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 	c.set = &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	c.set.Spec.VIPs.Mode, c.set.Spec.VIPs.Pools = mode, []string{"10.0.0.0/9"}
 	for _, b := range blocks {
-		c.set.Status.Blocks = append(
-			c.set.Status.Blocks,
-			hubv1alpha1.Block{ClusterID: "a", CIDR: b},
-			hubv1alpha1.Block{ClusterID: "b", CIDR: "10.77.0.0/24"},
-		)
+		c.set.Status.Blocks = append(c.set.Status.Blocks, hubv1alpha1.Block{ClusterID: "a", CIDR: b},
+			hubv1alpha1.Block{ClusterID: "b", CIDR: "10.77.0.0/24"})
 	}
 	member := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 	own := &networkingv1.ServiceCIDR{
@@ -140,15 +137,8 @@ func (c *cluster) ranges() string {
 	var out []string
 	for _, one := range list.Items {
 		if one.Name != "kubernetes" {
-			out = append(
-				out,
-				fmt.Sprintf(
-					"%s %v held=%v",
-					one.Name,
-					one.Spec.CIDRs,
-					slices.Contains(one.Finalizers, clusterset.FinalizerVIPs),
-				),
-			)
+			held := slices.Contains(one.Finalizers, clusterset.FinalizerVIPs)
+			out = append(out, fmt.Sprintf("%s %v held=%v", one.Name, one.Spec.CIDRs, held))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -208,11 +198,8 @@ func TestABlockBecomesARange(t *testing.T) {
 	if res := c.pass(); res.RequeueAfter != busyInterval {
 		t.Errorf("%+v", res)
 	}
-	if got := c.property(
-		clusterset.PropertyServiceRanges,
-	) + "; " + c.property(
-		clusterset.PropertyBlocks,
-	); got != "10.1.0.0/24 10.96.0.0/16; ipv4=1 ipv6=0" {
+	got := c.property(clusterset.PropertyServiceRanges) + "; " + c.property(clusterset.PropertyBlocks)
+	if got != "10.1.0.0/24 10.96.0.0/16; ipv4=1 ipv6=0" {
 		t.Error(got)
 	}
 	c.writes = 0
@@ -267,13 +254,8 @@ func TestWithoutTheHubTheLastModeStays(t *testing.T) {
 // TestModeSharedKeepsOnlyRangesInUse.
 func TestModeSharedKeepsOnlyRangesInUse(t *testing.T) {
 	c := newCluster(
-		t,
-		"shared",
-		nil,
-		cidr("used", "10.1.0.0/24", ofTheAgent),
-		cidr("empty", "10.2.0.0/24", ofTheAgent),
-		cidr("users", "10.3.0.0/24"),
-		web("10.1.0.7"),
+		t, "shared", nil, cidr("used", "10.1.0.0/24", ofTheAgent), cidr("empty", "10.2.0.0/24", ofTheAgent),
+		cidr("users", "10.3.0.0/24"), web("10.1.0.7"),
 	)
 	c.pass()
 	c.pass() // the finalizer goes once it is being deleted

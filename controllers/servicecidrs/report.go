@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -30,8 +29,7 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 	for _, one := range s.Ranges {
 		p := one.Prefix
 		if i := slices.IndexFunc(
-			s.Blocks,
-			func(b netip.Prefix) bool { return b.Bits() <= p.Bits() && b.Contains(p.Addr()) },
+			s.Blocks, func(b netip.Prefix) bool { return b.Bits() <= p.Bits() && b.Contains(p.Addr()) },
 		); i >= 0 {
 			p = s.Blocks[i]
 		}
@@ -57,7 +55,7 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 
 // property sets a ClusterProperty, unless a user wrote it.
 func (r *reconciler) property(ctx context.Context, name, value string) error {
-	was, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, r.Local, types.NamespacedName{Name: name})
+	was, err := kube.Property(ctx, r.Local, name)
 	if err != nil || value == "" || was != nil && (!kube.Owned(was) || was.Spec.Value == value) {
 		return err
 	}
@@ -75,11 +73,7 @@ func (r *reconciler) property(ctx context.Context, name, value string) error {
 
 // rememberMode notes the mode for a start at which the hub cannot be seen.
 func (r *reconciler) rememberMode(ctx context.Context, mode ipam.Mode) error {
-	set, err := kube.Get[*aboutv1beta1.ClusterProperty](
-		ctx,
-		r.Local,
-		types.NamespacedName{Name: clusterset.PropertySet},
-	)
+	set, err := kube.Property(ctx, r.Local, clusterset.PropertySet)
 	if err != nil || set == nil || set.Annotations[clusterset.AnnotationVIPMode] == string(mode) {
 		return err
 	}

@@ -96,9 +96,7 @@ func exportedAt(created metav1.Time, own *hubv1alpha1.ServiceExportRecord) *meta
 }
 
 // parse returns what other members will make of a record with this spec. own is the record that has it, or nil.
-func parse(
-	spec hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord,
-) (clusterset.Export, error) {
+func parse(spec hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord) (clusterset.Export, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
 	rec.Name = clusterset.RecordName(spec.ServiceName, spec.ServiceNamespace, spec.ClusterID)
 	if own != nil && own.Spec.ExportedAt.Equal(spec.ExportedAt) {

@@ -131,11 +131,7 @@ func TestE4Ready(t *testing.T) {
 			"since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
 		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
 	} {
-		if got := ready(
-			c.own,
-			c.spec,
-			c.refuse,
-		); got.Status != c.status || got.Reason != c.reason ||
+		if got := ready(c.own, c.spec, c.refuse); got.Status != c.status || got.Reason != c.reason ||
 			got.Message == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -279,17 +275,12 @@ func TestS3ARecreatedRecordIsNewer(t *testing.T) {
 	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept).Build()
 	r := &reconciler{Config: Config{Cluster: "a", Local: local, Now: func() time.Time { return now }}}
 	if _, err := r.record(
-		t.Context(),
-		types.NamespacedName{Namespace: "shop", Name: "web"},
-		nil,
-		&hubv1alpha1.ServiceExportRecordSpec{},
+		t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, nil, &hubv1alpha1.ServiceExportRecordSpec{},
 	); err != nil {
 		t.Fatal(err)
 	}
 	rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](
-		t.Context(),
-		local,
-		types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"},
+		t.Context(), local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"},
 	)
 	if err != nil || rec == nil || rec.Spec.Revision <= ahead.UnixMilli() {
 		t.Errorf("%v: %+v, want a revision above %d", err, rec, ahead.UnixMilli())

@@ -141,9 +141,7 @@ type crowd struct {
 func newCrowd(tb testing.TB, exporters int) *crowd {
 	tb.Helper()
 	c := &crowd{
-		hub: newQuick(
-			kube.Hub,
-		),
+		hub:   newQuick(kube.Hub),
 		local: newQuick(kube.Local, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}),
 	}
 	at, number := metav1.NewTime(time.Unix(1000, 0)), int32(8080)

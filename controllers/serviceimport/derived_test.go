@@ -166,18 +166,14 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 	} {
 		m := newMember(t)
 		m.Addresses = &ranges{}
-		m.Local = interceptor.NewClient(
-			m.local,
-			interceptor.Funcs{
-				Update: func(ctx context.Context, under client.WithWatch, o client.Object,
-					opts ...client.UpdateOption) error {
-					if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
-						return c.refusal
-					}
-					return under.Update(ctx, o, opts...)
-				},
-			},
-		)
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Update: func(
+			ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption,
+		) error {
+			if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
+				return c.refusal
+			}
+			return under.Update(ctx, o, opts...)
+		}})
 		was := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
 		was.Spec.IPFamilies, was.Spec.ClusterIP, was.Spec.ClusterIPs = []corev1.IPFamily{
 			corev1.IPv6Protocol,
@@ -380,26 +376,18 @@ func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	m, vips := newMember(t), &ending{end: end}
 	m.Addresses = vips
-	m.Local = interceptor.NewClient(
-		m.local,
-		interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
-			},
-		},
-	)
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Create: func(
+		ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption,
+	) error {
+		return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
+	}})
 	merged := &conflict.Merged{
 		Type:  mcsv1beta1.ClusterSetIP,
 		Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}},
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
 	svc, err := m.allocate(
-		ctx,
-		&snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}},
-		nil,
-		merged,
-		families,
-		nil,
+		ctx, &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}, nil, merged, families, nil,
 	)
 	if err != nil || svc == nil || ctx.Err() == nil {
 		t.Errorf("%v, %v; it was told to end: %v", svc, err, ctx.Err())
@@ -415,7 +403,8 @@ func TestI6TheVIPOfAServiceThatIsGoneIsNotShown(t *testing.T) {
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
-	s.svc = derived.Service("shop", "web", kube.Manager, merged, families, nil, []string{"10.96.0.8"})
+	vips := []netip.Addr{netip.MustParseAddr("10.96.0.8")}
+	s.svc = derived.Service("shop", "web", kube.Manager, merged, families, nil, vips)
 	merged.Ports[0].Number = 81
 	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
 		Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {

@@ -29,18 +29,12 @@ func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
 	supported := []corev1.IPFamily{corev1.IPv4Protocol}
 	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	m.Now = func() time.Time { return now }
-	m.Families = kube.Families(
-		interceptor.NewClient(
-			m.local,
-			interceptor.Funcs{
-				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-					o.(*corev1.Service).Spec.IPFamilies = supported
-					return nil
-				},
-			},
-		),
-		m.Now,
-	)
+	m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{Create: func(
+		_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption,
+	) error {
+		o.(*corev1.Service).Spec.IPFamilies = supported
+		return nil
+	}}), m.Now)
 	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			writes++
@@ -108,9 +102,7 @@ func TestC7ALostCopyIsLookedForAllTheSame(t *testing.T) {
 		_, slice := o.(*discoveryv1.EndpointSlice)
 		return slice
 	})
-	if _, imp, again := pass(
-		t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub),
-	); imp == nil ||
+	if _, imp, again := pass(t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub)); imp == nil ||
 		again != recheck {
 		t.Errorf("again after %s; import %+v", again, imp)
 	}

@@ -126,10 +126,7 @@ func (r *reconciler) listSlices(
 ) (out []*discoveryv1.EndpointSlice, err error) {
 	var list discoveryv1.EndpointSliceList
 	err = r.Local.List(
-		ctx,
-		&list,
-		client.InNamespace(name.Namespace),
-		client.MatchingFields{index: kube.Key(name)},
+		ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)},
 		client.UnsafeDisableDeepCopy,
 	)
 	for i := range list.Items {

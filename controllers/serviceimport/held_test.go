@@ -41,12 +41,8 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 	}
 	r := &reconciler{Config: Config{Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}}
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}} // without a hub
-	found := r.sources(
-		s,
-		&exporters{managed: []*discoveryv1.EndpointSlice{slice}},
-		nil,
-		&conflict.Merged{Names: map[string]map[string]string{"a": {}}},
-	)
+	merged := &conflict.Merged{Names: map[string]map[string]string{"a": {}}}
+	found := r.sources(s, &exporters{managed: []*discoveryv1.EndpointSlice{slice}}, nil, merged)
 	if out := found.sources; !found.held || len(out) != 1 || len(out[0].Native) != 1 ||
 		out[0].Native[0].Addresses[0] != "10.0.0.1" {
 		t.Errorf("held %v: %+v", found.held, out)

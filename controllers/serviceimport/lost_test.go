@@ -97,9 +97,7 @@ func imported(clusters ...string) (objects []client.Object) {
 }
 
 // pass makes one in b, and tells what is imported then: the clusters of the slices, if the import is there.
-func pass(
-	t *testing.T, local, hub client.Client,
-) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
+func pass(t *testing.T, local, hub client.Client) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
 	env := Config{
 		Events:       &member{},
@@ -332,9 +330,7 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 		{"nothing to export", []client.Object{export(metav1.ConditionFalse)}, ""},
 		{"not exported", nil, ""},
 	} {
-		if got, imp, _ := pass(
-			t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil,
-		); got != c.want ||
+		if got, imp, _ := pass(t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil); got != c.want ||
 			(imp != nil) != (c.want != "") {
 			t.Errorf("%s: endpoints of %q, want %q; import: %v", c.name, got, c.want, imp)
 		}

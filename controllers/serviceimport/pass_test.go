@@ -218,10 +218,8 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
 			t.Fatal(err)
 		}
-		if told := slices.Contains(
-			m.told, "SliceRefused",
-		); told == c.stays || (imp.Status.Clusters[0].Cluster == "d") != c.stays ||
-			(len(imp.Spec.Ports) == 1) != c.stays {
+		if told := slices.Contains(m.told, "SliceRefused"); told == c.stays ||
+			(imp.Status.Clusters[0].Cluster == "d") != c.stays || (len(imp.Spec.Ports) == 1) != c.stays {
 			t.Errorf("%v: a user is told %v, and sees %+v", c.refusal, m.told, imp)
 		}
 		m.refuse = nil
@@ -243,9 +241,7 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 	for _, cluster := range []string{"c", "d"} {
 		eps := &hubv1alpha1.EndpointRecord{}
 		if err := m.hub.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)},
-			eps,
+			t.Context(), types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}, eps,
 		); err != nil {
 			t.Fatal(err)
 		}

@@ -154,9 +154,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
 		refused = errors.Join(
-			refused,
-			r.updateImport(ctx, imp, &merged, families, svc, failed),
-			r.removeDispensable(ctx, p),
+			refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p),
 		)
 		return r.wait(s.name), refused
 	}
