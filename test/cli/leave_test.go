@@ -151,7 +151,7 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.ok(t, "leave", "west", "--evict", "--context", "hub")
-	e.refused(t, []string{"join, without --renew, admits it again"}, "join", "--renew", "--context", "west",
+	e.refused(t, []string{", without --renew, admits it again"}, "join", "--renew", "--context", "west",
 		"--hub-context", "hub")
 	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout,
 		"the hub has no ClusterProfile west") {

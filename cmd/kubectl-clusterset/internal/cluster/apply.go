@@ -2,10 +2,14 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,6 +159,19 @@ func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error 
 	return nil
 }
 
+// NamespaceGone waits until a namespace that is being deleted no longer exists.
+func (c *Cluster) NamespaceGone(ctx context.Context, name string, limit time.Duration) error {
+	err := Until(ctx, limit, func(ctx context.Context) (bool, string, error) {
+		ns, err := kube.Get[*corev1.Namespace](ctx, c, client.ObjectKey{Name: name})
+		return err == nil && (ns == nil || ns.DeletionTimestamp == nil), "it is being deleted", err
+	})
+	if err != nil {
+		return report.WithRemedy(c.Failed(err, "deleting namespace %s", name),
+			"to see what it waits for: kubectl get namespace "+name+" -o yaml")
+	}
+	return nil
+}
+
 // Title returns kind and name of an object.
 func Title(o client.Object) string {
 	name := o.GetName()
@@ -168,4 +185,64 @@ func Title(o client.Object) string {
 		}
 	}
 	return kind + " " + name
+}
+
+// DryRun is the value of kubectl's flag --dry-run.
+type DryRun string
+
+// The values of --dry-run.
+const (
+	DryRunNone   DryRun = "none"
+	DryRunClient DryRun = "client" // print what would be written
+	DryRunServer DryRun = "server" // print it, and have the API server check it without storing it
+)
+
+// AddTo adds the flag --dry-run. Without a value, it means client.
+func (d *DryRun) AddTo(flags *pflag.FlagSet) {
+	*d = DryRunNone
+	flags.Var(d, "dry-run", "none, client (print what would be written) or server (have the API server check it, too)")
+	flags.Lookup("dry-run").NoOptDefVal = string(DryRunClient)
+}
+
+// Set is pflag.Value's.
+func (d *DryRun) Set(s string) error {
+	switch *d = DryRun(s); *d {
+	case DryRunNone, DryRunClient, DryRunServer:
+		return nil
+	}
+	return errors.New("must be none, client or server")
+}
+
+// String is pflag.Value's.
+func (d *DryRun) String() string { return string(*d) }
+
+// Type is pflag.Value's.
+func (d *DryRun) Type() string { return "dryRun" }
+
+// Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
+// kind or namespace does not exist yet, and reports that.
+func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if o.GetKind() == "CustomResourceDefinition" {
+			existing := &unstructured.Unstructured{}
+			existing.SetGroupVersionKind(o.GroupVersionKind())
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
+				if why := manifest.Keep(existing, o); why != "" {
+					fmt.Fprintf(out, "%s: kept: %s\n", Title(o), why)
+					continue
+				}
+			}
+		}
+		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+			client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
+		switch {
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+			fmt.Fprintf(out, "%s: not checked, its kind or namespace does not exist yet\n", Title(o))
+		case err != nil:
+			return c.Failed(err, "applying %s", Title(o))
+		default:
+			fmt.Fprintf(out, "%s: accepted (server dry run)\n", Title(o))
+		}
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -76,7 +77,7 @@ func (c *Cluster) Failed(err error, what string, args ...any) error {
 func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.ClusterProperty, err error) {
 	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id,
 		clusterset.PropertySet: &set} {
-		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
+		p, err := kube.Property(ctx, c, name)
 		if err != nil && !meta.IsNoMatchError(err) {
 			return nil, nil, c.Failed(err, "reading ClusterProperty %s", name)
 		}
@@ -85,12 +86,16 @@ func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.Cluster
 	return id, set, nil
 }
 
+// Deployment returns a Deployment in clusterset-system, or nil if there is none.
+func (c *Cluster) Deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	return kube.Get[*appsv1.Deployment](ctx, c, client.ObjectKey{Namespace: kube.SystemNamespace, Name: name})
+}
+
 // Container returns the first container of a Deployment in clusterset-system, or nil if there is no Deployment.
 func (c *Cluster) Container(ctx context.Context, deployment string) (*corev1.Container, error) {
-	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: deployment}
-	d, err := kube.Get[*appsv1.Deployment](ctx, c, name)
+	d, err := c.Deployment(ctx, deployment)
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return nil, c.Failed(err, "reading Deployment %s", name)
+		return nil, c.Failed(err, "reading Deployment %s/%s", kube.SystemNamespace, deployment)
 	}
 	return &d.Spec.Template.Spec.Containers[0], nil
 }
@@ -152,24 +157,54 @@ func Until(ctx context.Context, limit time.Duration, look func(context.Context) 
 	err error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
 	defer cancel()
-	last := "unknown"
+	last := errors.New("unknown")
 	for {
 		done, why, err := look(ctx)
 		switch {
 		case done:
 			return nil
 		case err != nil && ctx.Err() == nil:
-			last = err.Error()
+			last = err
 		case why != "" && ctx.Err() == nil:
-			last = why
+			last = errors.New(why)
 		}
 		select {
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.Canceled) {
 				return context.Canceled
 			}
-			return fmt.Errorf("%w: %s", context.Cause(ctx), last)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case <-time.After(pause):
 		}
 	}
+}
+
+// PodsOf returns the Pods of a Deployment.
+func (c *Cluster) PodsOf(ctx context.Context, d *appsv1.Deployment) ([]corev1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	err = c.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	return pods.Items, err
+}
+
+// RolledOut waits until all replicas of a Deployment are new, and so many of them available, or all if it has fewer.
+func (c *Cluster) RolledOut(ctx context.Context, name types.NamespacedName, available int32, limit time.Duration,
+	say Say) error {
+	waiting := say.Waiting("the new replicas of Deployment "+name.Name, limit)
+	return Until(ctx, limit, func(ctx context.Context) (bool, string, error) {
+		d := &appsv1.Deployment{}
+		if err := c.Get(ctx, name, d); err != nil {
+			return false, "", err
+		}
+		pods, err := c.PodsOf(ctx, d)
+		if err != nil {
+			return false, "", err
+		}
+		done, why := facts.RolledOut(d, pods, available)
+		waiting(why)
+		return done, why, nil
+	})
 }

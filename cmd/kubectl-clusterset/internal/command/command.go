@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -99,8 +100,21 @@ func repeat(r *root, cmd *cobra.Command) {
 		repeat(r, sub)
 	}
 	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(run(cmd, args)) }
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(advised(run(cmd, args))) }
 	}
+}
+
+// advised adds a remedy to the error of a user who lacks a right, unless it has one. Quotas, policies and namespaces
+// that are being deleted forbid, too; RBAC alone says what a user "cannot" do.
+func advised(err error) error {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot ") || report.HasRemedy(err) {
+		return err
+	}
+	remedy := "run the command as a cluster admin, or ask one for the right"
+	if strings.HasPrefix(err.Error(), "the hub: ") {
+		remedy += "; or name the ClusterSet's namespace with --hub-namespace"
+	}
+	return report.WithRemedy(err, remedy)
 }
 
 // flags are those by which the user named this cluster and the hub.
@@ -130,6 +144,9 @@ type exit struct {
 	error
 	code int
 }
+
+// Unwrap is for errors.As.
+func (e exit) Unwrap() error { return e.error }
 
 // ExitCode returns the exit status for an error of the command, and whether the error is yet to be printed.
 func ExitCode(err error) (code int, print bool) {
@@ -167,11 +184,11 @@ func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, er
 
 // say prints a line of progress, whose commands name the same clusters.
 func (r *root) say(format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
-	if !strings.Contains(line, "--context") {
-		line = r.flags().Remedy(line)
+	line, flags := fmt.Sprintf(format, args...), r.flags()
+	if strings.Contains(line, "--context") { // it names the member itself
+		flags = report.Flags{HubKubeconfig: flags.HubKubeconfig, HubContext: flags.HubContext}
 	}
-	fmt.Fprintln(r.errOut, line)
+	fmt.Fprintln(r.errOut, flags.Remedy(line))
 }
 
 // unnamed is where clients look for an API server if nothing names one.
@@ -210,6 +227,7 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	if !orThis {
 		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
+	r.hubKubeconfig, r.hubContext = ptr.Deref(r.config.KubeConfig, ""), ptr.Deref(r.config.Context, "") // for remedies
 	return in(r.config, "the hub", remedy)
 }
 

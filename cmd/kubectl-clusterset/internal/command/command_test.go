@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 )
 
 // TestWithoutAContextNoClusterIsAsked: clients would ask localhost.
@@ -43,8 +50,91 @@ func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
 	cmd := New("v0.0.0-test", &out, io.Discard)
 	cmd.SetArgs([]string{"doctor"})
 	_ = cmd.ExecuteContext(t.Context()) // there are findings
-	if want := "join --hub-context=HUB --hub-namespace=blue --renew"; !strings.Contains(out.String(), want) {
+	if want := "join --hub-context=HUB --hub-namespace=blue"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
+// TestWhoLacksRightsIsToldWhatToDo, where no other remedy fits.
+func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
+	answers := map[string]string{
+		"/version": `{"gitVersion": "v1.36.0"}`,
+		"/api":     `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [
+			{"name": "about.k8s.io", "versions": [{"groupVersion": "about.k8s.io/v1beta1", "version": "v1beta1"}]},
+			{"name": "hub.clusterset-dns.io", "versions": [{"groupVersion": "hub.clusterset-dns.io/v1alpha1",
+			"version": "v1alpha1"}]}]}`,
+	}
+	for path, kind := range map[string]string{"/api/v1": "Namespace", "/apis/about.k8s.io/v1beta1": "ClusterProperty",
+		"/apis/hub.clusterset-dns.io/v1alpha1": "ClusterSet"} {
+		answers[path] = `{"kind": "APIResourceList", "groupVersion": "` + path[strings.Index(path[1:], "/")+2:] +
+			`", "resources": [{"name": "some", "kind": "` + kind + `"}]}`
+	}
+	serve(t, answers, http.StatusForbidden)
+	for _, args := range [][]string{{"status"}, {"init", "--image=r/c:v1"}, {"join", "--hub-context=east"}} {
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs(args)
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "\n  → run the command as a cluster admin") {
+			t.Errorf("%v: %v", args, err)
+		}
+		if code, print := ExitCode(err); !print || code != map[bool]int{true: 2, false: 1}[args[0] == "status"] {
+			t.Errorf("%v: exit status %d, printed: %v", args, code, print)
+		}
+	}
+}
+
+// TestOnlyWhoLacksRightsIsToldToGetThem: quotas and namespaces that are being deleted forbid to everybody.
+func TestOnlyWhoLacksRightsIsToldToGetThem(t *testing.T) {
+	const ask, namespace = "\n  → run the command as a cluster admin", "ClusterSet's namespace with --hub-namespace"
+	for _, c := range []struct {
+		where, why string
+		want       []bool // ask, namespace
+	}{
+		{"this cluster", "exceeded quota: q", []bool{false, false}},
+		{"this cluster", `User "u" cannot create resource "pods"`, []bool{true, false}},
+		{"the hub", `User "u" cannot list resource "clustersets"`, []bool{true, true}},
+	} {
+		on := cluster.Cluster{Name: c.where}
+		err := advised(on.Failed(apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New(c.why)), "reading"))
+		for i, remedy := range []string{ask, namespace} {
+			if strings.Contains(err.Error(), remedy) != c.want[i] {
+				t.Errorf("%q: %v", remedy, err)
+			}
+		}
+	}
+}
+
+// TestProgressNamesTheHub, also in commands that name a member themselves.
+func TestProgressNamesTheHub(t *testing.T) {
+	serve(t, nil, http.StatusForbidden)
+	for _, there := range []func(*root, string){
+		func(r *root, context string) { r.config.Context = &context },
+		func(r *root, context string) { r.hubContext = context },
+	} {
+		var out strings.Builder
+		r := &root{errOut: &out, config: genericclioptions.NewConfigFlags(true)}
+		there(r, "east")
+		if _, err := r.hub(true); err != nil {
+			t.Fatal(err)
+		}
+		r.say("next: kubectl clusterset join --context MEMBER --hub-context HUB --cluster-id ID")
+		const want = "next: kubectl clusterset join --context MEMBER --hub-context=east --cluster-id ID\n"
+		if out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
+// TestAnArchiveThatLacksMuchSaysSo.
+func TestAnArchiveThatLacksMuchSaysSo(t *testing.T) {
+	serve(t, map[string]string{"/version": `{"gitVersion": "v1.36.0"}`}, http.StatusForbidden)
+	var said strings.Builder
+	cmd := New("v0.0.0-test", io.Discard, &said)
+	cmd.SetArgs([]string{"gather", "-f", filepath.Join(t.TempDir(), "east.tar.gz")})
+	err := cmd.ExecuteContext(t.Context())
+	if err != nil || !strings.Contains(said.String(), " things could not be read: see errors.txt in it\n") {
+		t.Errorf("%v\n%s", err, &said)
 	}
 }
 
@@ -55,6 +145,8 @@ func serve(t *testing.T, answers map[string]string, otherwise int) {
 		w.Header().Set("Content-Type", "application/json")
 		if answers[r.URL.Path] == "" {
 			w.WriteHeader(otherwise)
+			fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "message":
+				"User \"u\" cannot get path \"/\""}`, otherwise)
 		}
 		fmt.Fprint(w, answers[r.URL.Path])
 	}))

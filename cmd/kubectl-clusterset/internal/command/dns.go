@@ -60,6 +60,7 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			case beside:
 				w.Mode = dns.Beside
 			}
+			w.NoWait = !f.wait && f.dryRun == cluster.DryRunNone
 			w.Release = deploy.Image(deploy.CoreDNS, r.version)
 			runner, err := r.runner(cmd, f.yes)
 			if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -28,7 +27,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/support"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/versions"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 func newVersion(r *root) *cobra.Command {
@@ -90,16 +88,16 @@ func component(ctx context.Context, name string, c *cluster.Cluster, read func(c
 	return out
 }
 
-// image returns that of a Deployment in clusterset-system, or "".
+// image returns that of a Deployment in clusterset-system, or "". While it is being rolled out, there is an error, too.
 func image(ctx context.Context, c *cluster.Cluster, name string) (string, error) {
-	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name})
+	d, err := c.Deployment(ctx, name)
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
 		return "", c.Failed(err, "reading Deployment %s", name)
 	}
 	image := d.Spec.Template.Spec.Containers[0].Image
 	if n := d.Status.AvailableReplicas; n > 0 {
 		if done, why := facts.RolledOut(d, nil, n); !done {
-			return "", fmt.Errorf("%s is being rolled out: %s", image, why)
+			return image, fmt.Errorf("%s is being rolled out: %s", image, why)
 		}
 	}
 	return image, nil
@@ -129,7 +127,7 @@ it to somebody: it has names and addresses of your clusters.`,
 				all = append(all, support.Cluster{Cluster: source.Hub, Folder: "hub", Namespace: namespace,
 					Logs: logs(source.Hub)})
 			}
-			err = support.Write(cmd.Context(), out, time.Now(), all, texts)
+			unread, err := support.Write(cmd.Context(), out, time.Now(), all, texts)
 			if closing := out.Close(); err == nil {
 				err = closing
 			}
@@ -137,6 +135,9 @@ it to somebody: it has names and addresses of your clusters.`,
 				return fmt.Errorf("writing the archive failed: %w", err)
 			}
 			r.say("wrote %s: look through it before you give it to somebody", file)
+			if unread > 0 {
+				r.say("%s could not be read: see errors.txt in it", report.Number(unread, "thing"))
+			}
 			return nil
 		},
 	}

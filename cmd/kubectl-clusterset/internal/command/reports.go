@@ -54,11 +54,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 		}
 		all := status.Examine(facts)
 		r.hubNamespace = facts.Namespace // for remedies
-		flags := r.flags()
-		if hubOnly && r.hubKubeconfig+r.hubContext == "" {
-			flags.HubKubeconfig, flags.HubContext = flags.Kubeconfig, flags.Context
-		}
-		flags.Repeat(all.Findings)
+		r.flags().Repeat(all.Findings)
 		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
 			status.Print(r.out, &all, wide, gather.Now(facts))
 		})

@@ -22,6 +22,9 @@ const (
 	ByHand     Place = "by hand"     // nothing that the API server has
 )
 
+// unknown is the name of a Distribution that Detect does not know.
+const unknown = "unknown"
+
 // Distribution is who runs the cluster's DNS.
 type Distribution struct {
 	Name     string `json:"name"`
@@ -103,7 +106,7 @@ func coreDNS(s *State) Distribution {
 	switch {
 	case c == nil || s.Config == nil:
 		return Distribution{
-			Name: "unknown",
+			Name: unknown,
 			Evidence: "no Deployment in kube-system with the label k8s-app=kube-dns and a " +
 				"Corefile",
 			Forward: ByHand,

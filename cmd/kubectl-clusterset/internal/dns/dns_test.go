@@ -285,7 +285,7 @@ func TestAnImageThatItsOwnerRestoresIsNotReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := Install(s, Wanted{Mode: Replace, Image: image}); err == nil ||
-			!strings.Contains(err.Error(), "--beside") {
+			!strings.Contains(err.Error(), "--beside") || strings.Contains(err.Error(), "unknown owns") {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}
 	}
@@ -543,11 +543,8 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, got, err := r.Unanswered(
-		t.Context(),
-		s,
-	); err != nil || n != 2 || len(got) != 2 || got[0].Pod != "coredns-a" ||
-		got[0].Why != "answers SERVFAIL for clusterset.local" ||
+	if n, got, err := r.Unanswered(t.Context(), s); err != nil || n != 2 || len(got) != 2 ||
+		got[0].Pod != "coredns-a" || got[0].Why != "answers SERVFAIL for clusterset.local" ||
 		!strings.Contains(got[0].Remedy, "logs coredns-a") {
 		t.Errorf("%d asked, %v, %v", n, got, err)
 	}
@@ -596,9 +593,7 @@ func TestAChartGetsTheSchemesOfABlock(t *testing.T) {
 		err != nil {
 		t.Errorf("%v, %v; want %s", got, err, want)
 	}
-	if got, err := chartServers(
-		".:53 tls://. {\n errors\n}\n",
-	); err == nil ||
+	if got, err := chartServers(".:53 tls://. {\n errors\n}\n"); err == nil ||
 		!strings.Contains(err.Error(), "53 and 853") {
 		t.Errorf("two ports: %v, %v", got, err)
 	}
@@ -738,6 +733,56 @@ func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
 		}
 		if last, image := read(); last == first || !stock.MatchString(image) {
 			t.Errorf("%s: it runs on with our block, or the image %s", mode, image)
+		}
+	}
+}
+
+// TestOurConfigurationWaitsForOurImage: an old Pod that restarts meanwhile refuses it.
+func TestOurConfigurationWaitsForOurImage(t *testing.T) {
+	s, err := Read(t.Context(), load(t, "testdata/kubeadm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, refused := range map[Mode]bool{Replace: true, "": true, Beside: false} {
+		_, err := Install(s, Wanted{Image: image, Mode: mode, NoWait: true})
+		if (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "a Pod of the old image that") {
+			t.Errorf("--%s: %v", mode, err)
+		}
+	}
+	metav1.SetMetaDataAnnotation(&s.Deployment.ObjectMeta, AnnotationImage, "stock") // --replace began, and failed
+	_, err = Install(s, Wanted{Image: image, NoWait: true})
+	if err == nil || strings.Contains(err.Error(), "--beside") {
+		t.Errorf("an install with --replace goes on with: %v", err)
+	}
+}
+
+// TestARoleStaysWhileAnotherBindingNeedsIt: deploy/coredns binds it to the cluster's own CoreDNS.
+func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
+	for what, bound := range map[string]bool{"bound by hand": true, "not bound": false} {
+		more := []client.Object{besideService(), besideDeployment()}
+		if bound {
+			more = append(more, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:coredns"},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "clusterset-dns:coredns"},
+			})
+		}
+		here := load(t, "testdata/kubeadm.yaml", more...)
+		var out strings.Builder
+		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+		if err := r.Uninstall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := here.Get(t.Context(), client.ObjectKey{Name: "clusterset-dns:coredns"}, &rbacv1.ClusterRole{})
+		if client.IgnoreNotFound(err) != nil || (err == nil) != bound {
+			t.Errorf("%s: the role: %v", what, err)
+		}
+		n := strings.Count(out.String(), "delete ClusterRole clusterset-dns:coredns\n")
+		if n != map[bool]int{false: 1}[bound] {
+			t.Errorf("%s: it is deleted %d times:\n%s", what, n, &out)
 		}
 	}
 }

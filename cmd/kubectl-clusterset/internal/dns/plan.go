@@ -47,6 +47,7 @@ type Wanted struct {
 	Mode    Mode
 	Image   string
 	Release string // the image of this version's release, "" if this version is none
+	NoWait  bool   // nobody waits until the image has rolled out
 }
 
 // Change replaces Before by After. Before is nil to create After, and After is nil to delete Before.
@@ -117,7 +118,15 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		p.Notes = append(p.Notes, d.Remedy)
 	}
 	if p.Mode == Replace {
-		return p, p.replace(s)
+		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
+			return p, err
+		}
+		remedy := "omit --wait=false"
+		if s.Mode() == "" { // else --beside is refused
+			remedy += ", or use --beside"
+		}
+		return nil, report.WithRemedy(errors.New("--wait=false: the configuration would change before the new image "+
+			"has rolled out, and a Pod of the old image that restarts meanwhile would not start"), remedy)
 	}
 	return p, p.beside(s)
 }
@@ -134,6 +143,10 @@ func objects(folder, image string) ([]*unstructured.Unstructured, error) {
 
 func (p *Plan) replace(s *State) (err error) {
 	d, c := s.Deployment, s.container()
+	if p.Distribution.Name == unknown {
+		return report.WithRemedy(errors.New("--replace: it is unknown who runs the cluster's DNS, and may restore it"),
+			"use --beside")
+	}
 	if c == nil || s.Config == nil || p.Distribution.Forward != InCorefile {
 		return report.WithRemedy(fmt.Errorf("--replace: %s owns the cluster's DNS, and would restore it",
 			p.Distribution.Name), "use --beside")

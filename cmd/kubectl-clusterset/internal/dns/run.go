@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -136,13 +135,42 @@ func (r *Runner) granted(ctx context.Context) (out []*unstructured.Unstructured,
 	return out, nil
 }
 
+// spare omits from a plan what it would delete twice, and ClusterRoles that a binding needs which stays.
+func (r *Runner) spare(ctx context.Context, p *Plan) error {
+	var bindings rbacv1.ClusterRoleBindingList
+	if err := r.List(ctx, &bindings); err != nil {
+		return r.Failed(err, "listing ClusterRoleBindings")
+	}
+	gone := map[string]bool{}
+	p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
+		title := cluster.Title(o)
+		again := gone[title]
+		gone[title] = true
+		return again
+	})
+	needed := map[string]bool{}
+	for i := range bindings.Items {
+		if b := &bindings.Items[i]; !gone["ClusterRoleBinding "+b.Name] {
+			needed[b.RoleRef.Kind+" "+b.RoleRef.Name] = true
+		}
+	}
+	p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
+		return needed[cluster.Title(o)]
+	})
+	return nil
+}
+
 // Uninstall restores the cluster's DNS, and deletes what Install applied except the CRDs.
 func (r *Runner) Uninstall(ctx context.Context) error {
 	s, p, err := r.plan(ctx, func(s *State) (_ *Plan, err error) {
 		if s.Granted, err = r.granted(ctx); err != nil {
 			return nil, err
 		}
-		return Uninstall(s)
+		p, err := Uninstall(s)
+		if err != nil {
+			return nil, err
+		}
+		return p, r.spare(ctx, p)
 	})
 	if err != nil {
 		return err
@@ -189,7 +217,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 		return err
 	}
 	if p.Mode == Beside && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
-		if err := r.namespaceGone(ctx); err != nil {
+		if err := r.NamespaceGone(ctx, besideNamespace, r.Timeout); err != nil {
 			return err
 		}
 	}
@@ -199,18 +227,6 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	}
 	r.Say("%s: our CoreDNS and what dns install changed are removed", r.Name)
 	return nil
-}
-
-func (r *Runner) namespaceGone(ctx context.Context) error {
-	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
-		n, err := kube.Get[*corev1.Namespace](ctx, r, types.NamespacedName{Name: besideNamespace})
-		return err == nil && n == nil, "it is being deleted", err
-	})
-	if err != nil {
-		err = report.WithRemedy(r.Failed(err, "deleting namespace %s", besideNamespace),
-			"to see what it waits for: kubectl get namespace "+besideNamespace+" -o yaml")
-	}
-	return err
 }
 
 // plan reads the State and plans.
@@ -374,8 +390,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 		return errors.Join(why, report.WithRemedy(failed, "kubectl clusterset dns uninstall"))
 	}
 	return report.WithRemedy(
-		fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
-		remedy,
+		fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why), remedy,
 	)
 }
 

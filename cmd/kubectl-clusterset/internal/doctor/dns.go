@@ -96,12 +96,8 @@ func corefileParses(f *Facts) []report.Finding {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	switch {
 	case err != nil:
-		return wrong(
-			f.edit(),
-			"parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
-				"this one",
-			err,
-		)
+		return wrong(f.edit(),
+			"parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with this one", err)
 	case c.Twice() != "":
 		return wrong(f.edit()+", and remove one of them",
 			"two server blocks of the Corefile are for %s: CoreDNS does not apply it, and does not start with it",
@@ -207,13 +203,8 @@ func noStanza(f *Facts, c *corefile.Corefile) []report.Finding {
 	}
 	for _, l := range b.Plugins {
 		if name := l.Name(); strings.HasPrefix(name, "mul") && name != "multisocket" {
-			return wrong(
-				f.edit()+", and write "+plugin,
-				"the server block %s of the Corefile has a line %s, which is no "+
-					"plugin: CoreDNS keeps its previous Corefile, and does not start with this one",
-				keys(b),
-				name,
-			)
+			return wrong(f.edit()+", and write "+plugin, "the server block %s of the Corefile has a line %s, which is "+
+				"no plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
 		}
 	}
 	return wrong(InstallDNS, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
@@ -333,11 +324,8 @@ func unknownOptions(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 		for _, l := range c.Blocks[i].All(plugin) {
 			for j := range l.Body {
 				if name := l.Body[j].Name(); !slices.Contains(known, name) {
-					out = append(
-						out,
-						report.Errorf(f.edit()+"; "+report.DocsCorefile, "the plugin %s has no option %s: "+
-							"CoreDNS keeps its previous Corefile, and does not start with this one", plugin, name),
-					)
+					out = append(out, report.Errorf(f.edit()+"; "+report.DocsCorefile, "the plugin %s has no option "+
+						"%s: CoreDNS keeps its previous Corefile, and does not start with this one", plugin, name))
 				}
 			}
 		}
@@ -385,8 +373,7 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 	}
 	for _, l := range b.All("cache") {
 		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {
-			_,
-				err := strconv.Atoi(a)
+			_, err := strconv.Atoi(a)
 			return err == nil
 		})
 		if len(zones) > 0 && !serves(zones) {
@@ -441,8 +428,7 @@ func reload(f *Facts, c *corefile.Corefile) []report.Finding {
 	reloads := slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
 	if c.For(zone, "53") != nil && !reloads {
 		return warn(
-			f.edit()+", and add the line reload",
-			"the Corefile has no reload: changes apply when the pods restart",
+			f.edit()+", and add the line reload", "the Corefile has no reload: changes apply when the pods restart",
 		)
 	}
 	return nil

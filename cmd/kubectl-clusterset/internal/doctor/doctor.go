@@ -44,8 +44,12 @@ func Checks() []Check {
 // Examine runs every check whose facts were read.
 func Examine(f *Facts) Report {
 	r := Report{TypeMeta: report.Kind("Doctor"), Cluster: f.ID, ClusterSet: f.Set}
+	lacking := 0
 	for _, c := range Checks() {
 		o := Outcome{Check: c.Name}
+		if slices.ContainsFunc(c.Needs, func(t Topic) bool { return slices.Contains(f.Forbidden, t) }) {
+			lacking++
+		}
 		for _, t := range c.Needs {
 			if why, unread := f.Unread[t]; unread {
 				if o.Skipped = why; why != NotAsked {
@@ -69,13 +73,27 @@ func Examine(f *Facts) Report {
 					*remedy = goOnLeaving
 				case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
 					*remedy = facts.NameHub
+				case !f.renewable():
+					*remedy = strings.ReplaceAll(*remedy, " --renew", "")
 				}
 			}
 		}
 		r.Outcomes = append(r.Outcomes, o)
 	}
+	if lacking > 0 {
+		where, remedy := "", "run it as a cluster admin"
+		if !slices.ContainsFunc(f.Forbidden, func(t Topic) bool { return t != Hub && t != HubAdmin }) {
+			where, remedy = " on the hub", "name the hub with its admin's credentials: --hub-kubeconfig, --hub-context"
+		}
+		found := warn(remedy, "you lack the rights%s for %s", where, report.Number(lacking, "check"))
+		found[0].Check = yourRights
+		r.Outcomes = append(r.Outcomes, Outcome{Check: yourRights, Findings: found})
+	}
 	return r
 }
+
+// yourRights is the outcome about checks that the user lacks rights for.
+const yourRights = "your-rights"
 
 // Findings returns those of all checks.
 func (r *Report) Findings() (out []report.Finding) {
@@ -89,12 +107,17 @@ func (r *Report) Findings() (out []report.Finding) {
 func Print(out io.Writer, r *Report, wide bool) {
 	var reasons []string
 	skipped, rows := map[string][]string{}, [][]string{}
-	n := 0
+	n, checks, headline := 0, len(r.Outcomes), "This cluster (without a cluster ID)"
 	for _, o := range r.Outcomes {
+		if o.Check == yourRights {
+			checks--
+		}
 		result := "ok"
 		switch {
 		case o.Skipped != "":
-			result = "skipped"
+			if result = "skipped"; o.Check == "cluster-id" {
+				headline = "This cluster (cluster ID not readable)"
+			}
 			if n++; skipped[o.Skipped] == nil {
 				reasons = append(reasons, o.Skipped)
 			}
@@ -107,7 +130,6 @@ func Print(out io.Writer, r *Report, wide bool) {
 		}
 		rows = append(rows, []string{o.Check, result})
 	}
-	headline := "This cluster (without a cluster ID)"
 	if r.Cluster != "" {
 		headline = "Cluster " + r.Cluster
 	}
@@ -115,7 +137,7 @@ func Print(out io.Writer, r *Report, wide bool) {
 		headline += " of ClusterSet " + r.ClusterSet
 	}
 	findings := r.Findings()
-	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(len(r.Outcomes), "check"),
+	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(checks, "check"),
 		report.Count(findings), n)
 	report.Print(out, findings)
 	for _, why := range reasons {

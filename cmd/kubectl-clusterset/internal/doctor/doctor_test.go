@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -447,23 +448,40 @@ func TestAClusterThatHasNotJoinedHasOneFinding(t *testing.T) {
 
 // TestJoiningIsAdvisedWhereItWorks: not to a member that has lost its Secret only, or that leaves.
 func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
-	remedy := func(leaving bool) string {
+	const join = "kubectl clusterset join --hub-context=HUB"
+	for what, c := range map[string]struct {
+		plant         func(*doctor.Facts)
+		check, remedy string
+	}{
+		"without a Secret": {func(f *doctor.Facts) { f.Credentials = nil }, "credentials", join + " --renew"},
+		"leaving": {func(f *doctor.Facts) { f.Credentials, f.Leaving = nil, true }, "credentials",
+			"kubectl clusterset leave, which continues"},
+		"without an ID": {func(f *doctor.Facts) { f.ID, f.Set = "", "" }, "membership",
+			join + " --cluster-id ID; after an unfinished join, see the findings below"},
+		"a wrong address at first, and the rest": {wrongAddress, "membership", join + " --hub-server URL, at which " +
+			"this cluster's pods reach the hub; after an unfinished join, see the findings below"},
+		"a wrong address at first": {wrongAddress, "hub-reachable", "if the hub has another address for this " +
+			"machine than for pods, name it with --hub-context; otherwise restore the connection, or if its address " +
+			"or certificate authority has changed: " + join + " --hub-server URL"},
+		"evicted": {func(f *doctor.Facts) {
+			f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
+			f.HubFacts.Refused = "401 Unauthorized"
+		}, "hub-reachable", join + "; if the hub has another address: " + join + " --hub-server URL"},
+	} {
 		f := sound(t)
-		f.Credentials, f.Leaving = nil, leaving
+		c.plant(f)
 		r := doctor.Examine(f)
-		for _, found := range r.Findings() {
-			if found.Check == "credentials" {
-				return found.Remedy
-			}
+		i := slices.IndexFunc(r.Findings(), func(found report.Finding) bool { return found.Check == c.check })
+		if i < 0 || r.Findings()[i].Remedy != c.remedy {
+			t.Errorf("%s: %+v, want %q", what, r.Findings(), c.remedy)
 		}
-		return ""
 	}
-	if got := remedy(false); got != "kubectl clusterset join --hub-context=HUB --renew" {
-		t.Errorf("without a Secret: %q", got)
-	}
-	if got := remedy(true); got != "kubectl clusterset leave, which continues" {
-		t.Errorf("leaving: %q", got)
-	}
+}
+
+// wrongAddress makes f the facts of a cluster whose first join gave the agent an address without a hub.
+func wrongAddress(f *doctor.Facts) {
+	f.Set, f.HubFacts.Refused, f.HubFacts.Unreachable = "", "dial tcp 10.255.255.1:6443: i/o timeout", true
+	f.HubFacts.Leases = nil
 }
 
 // TestTheHubNeedNotBeReachedFromTheAdminsMachine: a fresh heartbeat shows that the agent reaches it.
@@ -508,6 +526,24 @@ func TestASkippedCheckIsReported(t *testing.T) {
 	if said < 5 || !strings.Contains(out.String(), "? skipped: coredns-image, corefile, ") ||
 		!strings.Contains(out.String(), "corefile-cache        skipped") {
 		t.Error(out.String())
+	}
+}
+
+// TestRightsThatLackAreNoCheck, and are the hub's if all are.
+func TestRightsThatLackAreNoCheck(t *testing.T) {
+	for want, topics := range map[string][]doctor.Topic{
+		"you lack the rights on the hub for ": {doctor.Hub, doctor.HubAdmin},
+		"you lack the rights for ":            {doctor.Secret, doctor.Hub, doctor.HubAuth},
+	} {
+		f := sound(t)
+		f.Forbidden = topics
+		r := doctor.Examine(f)
+		var out strings.Builder
+		doctor.Print(&out, &r, false)
+		headline := fmt.Sprintf(": %d checks, ", len(doctor.Checks()))
+		if !strings.Contains(out.String(), want) || !strings.Contains(out.String(), headline) {
+			t.Errorf("no %q or %q in\n%s", want, headline, &out)
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ const NotAsked = "to check this as well, name the hub, as its admin, with --hub-
 // Facts are what all checks use.
 type Facts struct {
 	facts.Membership
-	Unread map[Topic]string // why a topic was not read
+	Unread    map[Topic]string // why a topic was not read
+	Forbidden []Topic          // those that the user lacks the right to read
 
 	Version string // of Kubernetes here
 	Kinds   Kinds

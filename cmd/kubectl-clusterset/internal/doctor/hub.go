@@ -11,6 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -27,11 +28,7 @@ var credentialChecks = []Check{
 	{"credentials", []Topic{Secret}, func(f *Facts) []report.Finding {
 		switch {
 		case f.Credentials == nil:
-			remedy := join
-			if f.Set != "" {
-				remedy = renew
-			}
-			return wrong(remedy, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
+			return wrong(renew, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
 				clusterset.SecretHub)
 		case f.Credentials.Problem != "":
 			return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)
@@ -46,6 +43,14 @@ var credentialChecks = []Check{
 		return lacks("this member on the hub", f.HubFacts.MemberLacks,
 			join+", as an admin of the hub")
 	}},
+}
+
+// renewable reports whether join --renew works: it needs a member whose claim the hub has.
+func (f *Facts) renewable() bool {
+	_, unread := f.Unread[Membership]
+	_, unreadHub := f.Unread[Hub]
+	return (unread || f.Set != "") && (unreadHub || f.Leaving || f.renewsElsewhere() || slices.ContainsFunc(
+		f.HubFacts.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.ID }))
 }
 
 // usable returns the credentials if they can be read.

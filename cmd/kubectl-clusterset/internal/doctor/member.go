@@ -105,7 +105,11 @@ func clusterID(f *Facts) []report.Finding {
 func membership(f *Facts) []report.Finding {
 	switch {
 	case f.Set == "":
-		return wrong(join+"; after an unfinished join, see the findings below",
+		remedy := f.Join()
+		if f.HubFacts.Unreachable {
+			remedy += " --hub-server URL, at which this cluster's pods reach the hub"
+		}
+		return wrong(remedy+"; after an unfinished join, see the findings below",
 			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
 	case f.Leaving:
 		return warn(goOnLeaving, "this cluster is leaving ClusterSet %s", f.Set)

@@ -6,11 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 )
 
 // answer asks the catalog that CoreDNS uses.
@@ -63,7 +62,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 	return a
 }
 
-// build converts the objects as the plugin's watches do.
+// build converts the import as the plugin's watches do, and has them convert the slices.
 func build(f *Facts, d *dns) *catalog.Service {
 	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name}
 	switch f.Import.Spec.Type {
@@ -81,46 +80,11 @@ func build(f *Facts, d *dns) *catalog.Service {
 		imp.Ports = append(imp.Ports, catalog.Port{Name: p.Name, Proto: string(p.Protocol), Number: uint16(p.Port)})
 	}
 	var from []*catalog.Slice
+	watches := kube.Config{Topology: d.topology, EndpointPodNames: d.podNames}
 	for i := range f.Slices {
-		s := &f.Slices[i]
-		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if !catalog.IsClusterID(cluster) || s.AddressType == discoveryv1.AddressTypeFQDN {
-			continue
+		if slice, _ := watches.Slice(&f.Slices[i]); slice != nil {
+			from = append(from, slice)
 		}
-		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, d)))
 	}
 	return catalog.Rebuild(nil, imp, from, d.topology)
-}
-
-func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
-	for _, p := range s.Ports {
-		out = append(out, catalog.Port{
-			Name: ptr.Deref(p.Name, ""), Proto: string(ptr.Deref(p.Protocol, "")), Number: uint16(ptr.Deref(p.Port, 0)),
-		})
-	}
-	return out
-}
-
-func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		if !isReady(e) {
-			continue
-		}
-		for _, a := range e.Addresses {
-			addr, err := netip.ParseAddr(a)
-			if err != nil || addr.Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
-				continue
-			}
-			host := ptr.Deref(e.Hostname, "")
-			pod := e.TargetRef
-			if host == "" && d.podNames && pod != nil && pod.Kind == "Pod" &&
-				catalog.IsLabel(strings.ToLower(pod.Name)) {
-				host = pod.Name
-			}
-			zone := strings.ToLower(ptr.Deref(e.Zone, ""))
-			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone)})
-		}
-	}
-	return out
 }

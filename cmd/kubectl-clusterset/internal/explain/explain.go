@@ -1,6 +1,6 @@
 // Package explain shows what one name of clusterset.local answers in a cluster, and why. It is pure: what was read of
 // the cluster in, a Report out. Decisions come from the code of the agent (controllers/decide) and of CoreDNS
-// (plugin/multicluster/catalog) itself.
+// (plugin/multicluster) itself.
 package explain
 
 import (

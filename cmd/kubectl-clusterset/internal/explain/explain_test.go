@@ -224,6 +224,8 @@ var causes = []struct {
 	want   string // in a problem, its remedy, or in what is withheld
 }{
 	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no ClusterSet"},
+	{"not a member, and without an ID", func(f *explain.Facts) { f.Set, f.ID = "", ""; gone(f); f.Records = nil },
+		"→ kubectl clusterset join --hub-context=HUB --cluster-id ID"},
 	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false },
 		"kubectl create namespace shop"},
 	{"the namespace refuses imports", func(f *explain.Facts) { gone(f); f.Refuses = true },
@@ -533,6 +535,20 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
+	view := []explain.Part{explain.Membership, explain.Leases, explain.Records} // what the ClusterRole view lacks
+	for ready, want := range map[int]string{1: "", 0: "no endpoint is ready in a cluster that exports it, or that " +
+		"cluster has expired: connections fail\n  → in cluster east: kubectl -n shop get pods; "} {
+		f := member()
+		f.Import.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
+		f.ID, f.Set, f.Records, f.Unread = "", "", nil, view
+		f.Slices = []discoveryv1.EndpointSlice{slice("east", ready, 1)}
+		r := explain.Explain(f)
+		got := text(&r)
+		if len(r.Findings) > 0 != (want != "") || !strings.Contains(got, want) ||
+			!strings.Contains(got, "ServiceExportRecords\n  → ask a cluster admin to run the command") {
+			t.Errorf("%d ready: no %q in\n%s", ready, want, got)
+		}
+	}
 	f := member()
 	f.Slices, f.Unread = nil, []explain.Part{explain.Endpoints}
 	if r := explain.Explain(f); len(r.Withheld) > 0 || !r.Exporters[0].NotCounted {
@@ -593,6 +609,7 @@ func TestWhereAVIPComesFrom(t *testing.T) {
 func outside(cluster, address, weight string, up bool) discoveryv1.EndpointSlice {
 	return discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web." + cluster,
 			Labels:      map[string]string{external.Label: "web", mcsv1beta1.LabelSourceCluster: cluster},
 			Annotations: map[string]string{external.AnnotationWeight: weight, external.AnnotationRegion: "eu"},
 		},
@@ -628,6 +645,11 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", false)},
 			"east 192.0.2.1 no 100 100% eu more than half of the other live members do not reach it, or no endpoint " +
 				"is ready there: kubectl clusterset status",
+		},
+		"one without a valid address": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
+				outside("west", "192.0.2.256", "100", true)},
+			"east 192.0.2.1 yes 100 100% eu",
 		},
 		"one that has expired here": {
 			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),

@@ -33,7 +33,7 @@ func (r *Report) findings(
 	exported := len(exports)+len(invalid) > 0
 	switch {
 	case f.Set == "" && !f.unread(Membership):
-		r.error(facts.Join, "this cluster is a member of no ClusterSet")
+		r.error(f.Join(), "this cluster is a member of no ClusterSet")
 	case f.Leaving:
 		r.warn("kubectl clusterset leave, which continues",
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)
@@ -96,6 +96,9 @@ func (r *Report) findings(
 		if f.imports() && !f.unread(Endpoints) {
 			r.idle(f)
 		}
+		if f.unread(Records) && !f.unread(Endpoints) {
+			r.unserved(f)
+		}
 	}
 	if f.Service != nil && f.Service.Spec.Type != corev1.ServiceTypeExternalName && f.Export == nil &&
 		len(exports) > 0 && !f.unread(Exports) {
@@ -103,6 +106,23 @@ func (r *Report) findings(
 			"traffic", ns, name)
 	}
 	r.ownExport(f)
+}
+
+// unserved adds that no imported endpoint is ready, for users who may not read the records.
+func (r *Report) unserved(f *Facts) {
+	var clusters []string
+	for _, c := range f.Import.Status.Clusters {
+		clusters = append(clusters, c.Cluster)
+	}
+	for i := range f.Slices {
+		if slices.ContainsFunc(f.Slices[i].Endpoints, func(e discoveryv1.Endpoint) bool { return isReady(&e) }) {
+			return
+		}
+	}
+	if len(clusters) > 0 {
+		r.error(r.pods(f, clusters), "no endpoint is ready in a cluster that exports it, or that cluster has expired: "+
+			"connections fail")
+	}
 }
 
 // traffic adds why connections to the VIP fail, or reach some clusters only.
@@ -232,14 +252,8 @@ func (r *Report) notExported(f *Facts) {
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	case f.Service != nil && f.Service.Spec.Type == corev1.ServiceTypeExternalName:
-		r.error(
-			first+"create the Service in each cluster",
-			"%sno cluster exports the name, and this cluster's Service "+
-				"%s/%s is of type ExternalName, which cannot be exported",
-			seen,
-			ns,
-			name,
-		)
+		r.error(first+"create the Service in each cluster", "%sno cluster exports the name, and this cluster's "+
+			"Service %s/%s is of type ExternalName, which cannot be exported", seen, ns, name)
 	case f.Service != nil && !f.unread(Exports):
 		r.error(first+export(f.Name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)

@@ -32,7 +32,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		for _, p := range r.NotRead {
 			parts = append(parts, string(p))
 		}
-		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "), "")
+		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "),
+			"ask a cluster admin to run the command; the ClusterRole view grants only what is in the namespace")
 	}
 	var answers, hosts, vips, exporters, listed, properties, withheld, external [][]string
 	for _, v := range r.VIPs {
@@ -73,13 +74,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "ANSWERS", nil, answers)
 	report.Table(out, "HOSTS", nil, hosts)
 	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
-	report.Table(
-		out,
-		"EXPORTED BY (oldest first)",
-		[]string{"CLUSTER", "EXPORTED FOR", "TYPE", "PORTS", "READY", "NOT READY",
-			""},
-		exporters,
-	)
+	report.Table(out, "EXPORTED BY (oldest first)",
+		[]string{"CLUSTER", "EXPORTED FOR", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
 	report.Table(out, "ENDPOINTS", []string{"CLUSTER", "ADDRESS", "PORTS", ""}, listed)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)

@@ -119,9 +119,7 @@ func familiesText(in []corev1.IPFamily) string {
 }
 
 // withheld returns what was exported and is not served. exporters are those of the exports, in the same order.
-func withheld(
-	f *Facts, exports []clusterset.Export, exporters []Exporter, m *conflict.Merged,
-) (out []Withheld) {
+func withheld(f *Facts, exports []clusterset.Export, exporters []Exporter, m *conflict.Merged) (out []Withheld) {
 	for i := range exports {
 		e := &exports[i]
 		names := m.Names[e.Cluster]

@@ -27,6 +27,9 @@ func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	switch {
 	case err != nil:
 		return "", c.Failed(err, "reading Service %s", name)
+	case service == nil && noNamespace(ctx, c, name.Namespace):
+		return "", report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name.Namespace),
+			"kubectl get namespaces")
 	case service == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no Service %s", c.Name, name),
 			"kubectl -n "+name.Namespace+" get services")
@@ -45,6 +48,12 @@ func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 		return "serviceexport/" + name.Name + " unchanged", nil
 	}
 	return "serviceexport/" + name.Name + " created", failed(c, err, "creating", name)
+}
+
+// noNamespace reports whether a namespace does not exist, as far as the user may know.
+func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
+	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name})
+	return err == nil && ns == nil
 }
 
 // Delete withdraws an export. Without one, it returns an error.

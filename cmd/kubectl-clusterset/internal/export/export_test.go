@@ -18,8 +18,13 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 	alias := metav1.ObjectMeta{Namespace: "shop", Name: "alias"}
 	c := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
 		WithObjects(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 			&corev1.Service{ObjectMeta: web}, &corev1.Service{ObjectMeta: alias,
 				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}).Build()}
+	if _, err := Create(t.Context(), c, types.NamespacedName{Namespace: "nosuchns", Name: "web"},
+		cluster.DryRunNone); err == nil || !strings.Contains(err.Error(), "there is no namespace nosuchns\n  → ") {
+		t.Errorf("in a namespace that does not exist: %v", err)
+	}
 	for _, step := range []struct {
 		delete     bool
 		name       string

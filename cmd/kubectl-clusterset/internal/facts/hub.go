@@ -34,6 +34,15 @@ type Membership struct {
 	Properties map[string]string
 }
 
+// Join returns the command that makes the cluster a member. Without a cluster ID, the UID of kube-system would become
+// one.
+func (m *Membership) Join() string {
+	if m.ID == "" {
+		return Join + " --cluster-id ID"
+	}
+	return Join
+}
+
 // Place returns the cluster as exports and preferences select it.
 func (m *Membership) Place() clusterset.Place {
 	return clusterset.Place{Cluster: m.ID, Properties: m.Properties}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,16 +52,24 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 		doctor.Exports: g.exports,
 	} {
 		if err := read(ctx); err != nil {
-			f.Unread[topic] = err.Error()
+			g.unread(topic, err)
 		}
 	}
 	for topic, err := range g.dns(ctx) {
 		if err != nil {
-			f.Unread[topic] = err.Error()
+			g.unread(topic, err)
 		}
 	}
 	g.hub(ctx)
 	return f, nil
+}
+
+// unread notes why topics were not read.
+func (g *gatherer) unread(topic doctor.Topic, err error) {
+	g.Unread[topic] = err.Error()
+	if apierrors.IsForbidden(err) {
+		g.Forbidden = append(g.Forbidden, topic)
+	}
 }
 
 // gatherer reads the facts of one topic per method.
@@ -83,7 +91,7 @@ func (g *gatherer) membership(ctx context.Context) error {
 }
 
 func (g *gatherer) agent(ctx context.Context) (err error) {
-	if g.Deployment, err = kube.Get[*appsv1.Deployment](ctx, g.Member, agentName); err != nil {
+	if g.Deployment, err = g.Member.Deployment(ctx, agentName.Name); err != nil {
 		return err
 	}
 	var pods corev1.PodList

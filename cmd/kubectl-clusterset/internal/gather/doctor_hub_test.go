@@ -53,11 +53,8 @@ func refusing(t *testing.T, known bool) string {
 			)
 		case r.Method == http.MethodPost:
 			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(
-				w,
-				`{"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-					"spec": {}, "status": {"allowed": false}}`,
-			)
+			fmt.Fprint(w, `{"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+				"spec": {}, "status": {"allowed": false}}`)
 		default:
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(
@@ -145,7 +142,8 @@ func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 	here, down := refusing(t, true), refusing(t, false)
 	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here, secret(down)),
 		Hub: inMemory("the hub", down), HubNamespace: "clusterset"})
-	if err != nil || f.Member == nil || f.Hub != nil || !strings.Contains(f.HubError, "401") || f.Namespace != "blue" {
+	if err != nil || f.Member == nil || f.Hub != nil || !strings.Contains(f.HubError, "401") || !f.HubDenied ||
+		f.Namespace != "blue" {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if _, err := Status(t.Context(), Source{Hub: inMemory("the hub", down), HubNamespace: "blue"}); err == nil {

@@ -38,13 +38,20 @@ func TestDoctorSpeaksOfAnOldClusterThatShowsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range doctor.Examine(f).Outcomes {
-		if o.Check == "kubernetes-version" {
-			if len(o.Findings) != 1 || !strings.Contains(o.Findings[0].What, "1.29.3") {
-				t.Errorf("%+v", o)
+	r := doctor.Examine(f)
+	for _, o := range r.Outcomes {
+		want := map[string]string{"kubernetes-version": "1.29.3", "your-rights": "you lack the rights for 46 checks"}
+		if want := want[o.Check]; want != "" {
+			if len(o.Findings) != 1 || !strings.Contains(o.Findings[0].What, want) {
+				t.Errorf("%+v, want %q", o, want)
 			}
 		} else if o.Skipped == "" {
 			t.Errorf("%+v was made of nothing", o)
 		}
+	}
+	var out strings.Builder
+	doctor.Print(&out, &r, false)
+	if want := "This cluster (cluster ID not readable): "; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, &out)
 	}
 }

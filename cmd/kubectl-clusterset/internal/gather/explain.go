@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -84,7 +83,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		allow(explain.Others, similar(ctx, c, f))
 	}
 	// Users may lack the right: then the age of the agent's Lease says it later.
-	agent, err := kube.Get[*appsv1.Deployment](ctx, c, agentName)
+	agent, err := c.Deployment(ctx, agentName.Name)
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
 	if !apierrors.IsForbidden(err) {
 		errs = append(errs, err)

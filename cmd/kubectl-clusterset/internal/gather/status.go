@@ -3,11 +3,12 @@ package gather
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,7 +72,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	case err != nil && s.Member == nil:
 		return nil, err
 	case err != nil:
-		f.HubError = err.Error()
+		f.HubError, f.HubDenied = err.Error(), s.Hub != nil && refused(err)
 	default:
 		f.Hub, f.HubError = read, ""
 	}
@@ -173,7 +174,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if m.Membership, m.VIPMode, err = membership(ctx, c); err != nil {
 		return nil, err
 	}
-	if m.Agent, err = kube.Get[*appsv1.Deployment](ctx, c, agentName); err != nil {
+	if m.Agent, err = c.Deployment(ctx, agentName.Name); err != nil {
 		return nil, c.Failed(err, "reading Deployment %s", agentName)
 	}
 	var (
@@ -233,4 +234,31 @@ func Now(f *status.Facts) time.Time {
 		return f.Member.Now
 	}
 	return time.Now()
+}
+
+// serviceRanges returns those of a cluster's ServiceCIDRs, or none if the kind does not exist or may not be read.
+func serviceRanges(ctx context.Context, c *cluster.Cluster) (out []ipam.Range, err error) {
+	var cidrs networkingv1.ServiceCIDRList
+	err = c.List(ctx, &cidrs)
+	out, _ = ipam.AllRanges(cidrs.Items) // the agent reports invalid ones in Events
+	return out, c.Failed(ignoreUnreadable(err), "reading ServiceCIDRs")
+}
+
+// allocated returns the Service addresses that are in use.
+func allocated(ctx context.Context, c *cluster.Cluster) (out []netip.Addr, err error) {
+	var addresses networkingv1.IPAddressList
+	err = c.List(ctx, &addresses)
+	for i := range addresses.Items {
+		if a, err := netip.ParseAddr(addresses.Items[i].Name); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out, c.Failed(ignoreUnreadable(err), "reading IPAddresses")
+}
+
+func ignoreUnreadable(err error) error {
+	if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -49,9 +50,8 @@ func (j *join) unknown() error {
 	if !j.Renew {
 		return nil
 	}
-	remedy := "on the right hub: kubectl clusterset join, without --renew, admits it again with its cluster ID and " +
-		"VIPs; kubectl clusterset " +
-		"leave removes what is left here"
+	remedy := facts.Join + ", without --renew, admits it again with its cluster ID and VIPs, if this is the right " +
+		"hub; kubectl clusterset leave --hub-context=HUB removes what is left here"
 	if j.leaving() {
 		remedy = "kubectl clusterset leave, which continues"
 	}
@@ -78,8 +78,9 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 	case holder == "" && joining == "":
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
 			p.Name, hub),
-			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster: kubectl -n %s "+
-				"annotate clusterprofile %s %s=%s", p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
+			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster, on the hub: "+
+				"kubectl -n %s annotate clusterprofile %s %s=%s",
+				p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
 	}
 	return nil
 }

@@ -12,12 +12,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -78,6 +80,18 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 	}
 }
 
+// TestAClaimWithoutAnOwnerIsTheHubs: the command that gives it one is for the hub.
+func TestAClaimWithoutAnOwnerIsTheHubs(t *testing.T) {
+	j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
+	j.uid = "uid"
+	err := report.Flags{Context: "west", HubContext: "hub"}.Error(j.taken(profile("east", "", "")))
+	const want = "on the hub: kubectl --context=hub -n blue annotate clusterprofile east " +
+		clusterset.AnnotationJoiningUID + "=uid"
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // TestID3AMemberThatTheHubHasForgottenIsTakenInAgain, with its id, by a join like the first; what has nothing to
 // renew says so, and does not send a member away that may stay.
 func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
@@ -88,14 +102,12 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	}{
 		"join": {false, "", ""},
 		"join --renew": {true, "",
-			"kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs"},
+			"kubectl clusterset join --hub-context=HUB, without --renew, admits it again with its cluster ID and " +
+				"VIPs, if this is the right hub; kubectl clusterset leave --hub-context=HUB removes"},
 		"join --renew, to leave": {true, "true", "kubectl clusterset leave, which continues"},
 	} {
-		hub := inMemory(
-			interceptor.Funcs{},
-			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue",
-				Name: "blue"}},
-		)
+		hub := inMemory(interceptor.Funcs{},
+			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
 		o, _ := options(hub)
 		set := &aboutv1beta1.ClusterProperty{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationLeaving: c.leaving}},
@@ -143,6 +155,9 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 				"to undo: kubectl clusterset leave --hub-context HUB") != told {
 				t.Errorf("%s of a member before: %v: %v", what, was != nil, err)
 			}
+		}
+		if err := j.await(t.Context()); !strings.Contains(err.Error(), "with --image or --hub-server URL") {
+			t.Errorf("the wait does not say how to correct the hub's address: %v", err)
 		}
 	}
 }
@@ -219,6 +234,31 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestAStoppedControllerOfTheHubHasNoLogs: an eviction waits for it, and says how to start it.
+func TestAStoppedControllerOfTheHubHasNoLogs(t *testing.T) {
+	stays := profile("east", clusterset.AnnotationJoiningUID, "uid")
+	stays.Finalizers = []string{"clusterset-dns.io/records"}
+	o, _ := options(inMemory(interceptor.Funcs{}, stays))
+	o.Timeout = 500 * time.Millisecond
+	const want = "kubectl -n clusterset-system scale deployment clusterset-hub-blue --replicas=2; else: "
+	if err := giveUp(t.Context(), o, "east", 0, "", false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestWhoMayNotDeleteAClaimIsNotSentToTheController.
+func TestWhoMayNotDeleteAClaimIsNotSentToTheController(t *testing.T) {
+	hub := inMemory(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object,
+		...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "clusterprofiles"}, "east", errors.New("no"))
+	}}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
+	o, _ := options(hub)
+	o.Timeout = 500 * time.Millisecond
+	if err := giveUp(t.Context(), o, "east", 0, "", false); !apierrors.IsForbidden(err) || report.HasRemedy(err) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestAClaimMadeAgainEndsTheWait: the agent of an evicted member that runs on claims its ID again at once.
 func TestAClaimMadeAgainEndsTheWait(t *testing.T) {
 	first := profile("east", clusterset.AnnotationClusterUID, "uid")
@@ -287,8 +327,7 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 					t.Errorf("%s must go: %v, and %v\n%s", id, goes, err, said)
 				} else if tells := strings.Contains(said.String(), id+" stays: ") &&
 					strings.Contains(
-						said.String(),
-						"leave "+id+" --evict --hub-context HUB --hub-namespace=blue",
+						said.String(), "leave "+id+" --evict --hub-context HUB --hub-namespace=blue",
 					); tells == goes {
 					t.Errorf("of %s, which goes: %v, it says\n%s", id, goes, said)
 				}
@@ -331,6 +370,12 @@ func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
 
 // TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how.
 func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
+	named, told := options(nil)
+	east := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
+	if err := (&leave{LeaveOptions: &LeaveOptions{Options: *named, Force: true}, state: state{id: east}}).release(
+		t.Context()); err != nil || !strings.Contains(told.String(), "leave east --evict") {
+		t.Errorf("%v, and it does not name the cluster: %s", err, told)
+	}
 	for _, force := range []bool{false, true} {
 		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
 			...client.ListOption) error {

@@ -22,7 +22,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -220,7 +219,7 @@ func (l *leave) clean(ctx context.Context) error {
 		return err
 	}
 	if firstOf(l.objects, "Namespace") != nil {
-		if err := l.namespaceGone(ctx); err != nil {
+		if err := l.Member.NamespaceGone(ctx, kube.SystemNamespace, l.Timeout); err != nil {
 			return err
 		}
 	}
@@ -241,22 +240,6 @@ func (l *leave) clean(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (l *leave) namespaceGone(ctx context.Context) error {
-	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
-		err := l.Member.Get(ctx, client.ObjectKey{Name: kube.SystemNamespace}, &corev1.Namespace{})
-		return apierrors.IsNotFound(err), "it is being deleted", client.IgnoreNotFound(err)
-	})
-	if err != nil {
-		return namespaceStays(l.Member, err)
-	}
-	return nil
-}
-
-func namespaceStays(c *cluster.Cluster, err error) error {
-	return report.WithRemedy(c.Failed(err, "deleting namespace %s", kube.SystemNamespace),
-		"to see what it waits for: kubectl get namespace "+kube.SystemNamespace+" -o yaml")
 }
 
 const onHub = "# On %s, this would be deleted%s, and clusterset-controller hub would delete everything else of the " +

@@ -25,7 +25,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -170,8 +169,7 @@ func (j *join) await(ctx context.Context) error {
 	say := j.Say.Waiting("the agent", j.Timeout)
 	began := time.Now()
 	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
-		set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, j.Member,
-			types.NamespacedName{Name: clusterset.PropertySet})
+		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
 			return false, "", err
 		}
@@ -192,8 +190,8 @@ func (j *join) await(ctx context.Context) error {
 	})
 	if err != nil {
 		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to become a member"),
-			"kubectl clusterset doctor; the agent keeps trying; for another image, run the same command with --image"+
-				j.undo())
+			"kubectl clusterset doctor; the agent keeps trying; for another image, or another address of the "+
+				"hub, run the same command with --image or --hub-server URL"+j.undo())
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {

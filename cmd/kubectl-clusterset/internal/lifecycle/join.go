@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -224,8 +223,9 @@ func (j *join) chooseID(ctx context.Context) error {
 	case j.ClusterID == "":
 		j.ClusterID = j.uid
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
-		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves",
-			j.Member.Name, j.id.Spec.Value), "kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
+		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
+			j.Member.Name, j.Member.Config.Host, j.id.Spec.Value), "if you mean another cluster, correct the context: "+
+			"kubectl config get-contexts; else: kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
 		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
 		agent, err := j.Member.Container(ctx, "clusterset-controller")
@@ -273,7 +273,7 @@ func (j *join) membership() error {
 	switch {
 	case j.setProperty == nil && j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
-			j.Member.Name), "kubectl clusterset join, without --renew")
+			j.Member.Name), facts.Join+", without --renew")
 	case j.setProperty == nil:
 		return nil
 	case j.setProperty.Spec.Value != j.set:
@@ -284,8 +284,8 @@ func (j *join) membership() error {
 			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")
 	case j.leaving() && !j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"wait for it: kubectl clusterset leave; if its token for the hub has expired: kubectl clusterset join "+
-				"--renew")
+			"wait for it: kubectl clusterset leave; if its token for the hub has expired: "+
+				facts.Join+" --renew")
 	}
 	return nil
 }
@@ -316,23 +316,12 @@ func (j *join) grant(ctx context.Context) error {
 }
 
 func (j *join) install(ctx context.Context) error {
-	if err := j.namespaceFree(ctx); err != nil {
+	// That of an earlier membership may not be deleted yet.
+	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
 	}
 	j.Say("%s: applying kinds, policies and the agent", j.Member.Name)
 	return j.Member.Apply(ctx, j.here, j.Say)
-}
-
-// namespaceFree waits until the namespace of an earlier membership is deleted.
-func (j *join) namespaceFree(ctx context.Context) error {
-	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
-		ns, err := kube.Get[*corev1.Namespace](ctx, j.Member, types.NamespacedName{Name: kube.SystemNamespace})
-		return err == nil && (ns == nil || ns.DeletionTimestamp == nil), "it is being deleted", err
-	})
-	if err != nil {
-		return namespaceStays(j.Member, err)
-	}
-	return nil
 }
 
 // name creates the ClusterProperty with the cluster ID, unless there is one. Leave deletes it only if join or the agent

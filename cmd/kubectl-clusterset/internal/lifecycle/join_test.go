@@ -262,6 +262,29 @@ func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
 	}
 }
 
+// TestWhoIsInTheWrongClusterIsToldWhichItIs: contexts of merged kubeconfigs may lead to one cluster.
+func TestWhoIsInTheWrongClusterIsToldWhichItIs(t *testing.T) {
+	member := &cluster.Cluster{Name: "this cluster", Config: &rest.Config{Host: "https://east.example:6443"}}
+	j := &join{JoinOptions: &JoinOptions{Member: member, ClusterID: "west"}}
+	j.setProperty = &aboutv1beta1.ClusterProperty{}
+	j.id = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
+	err := j.chooseID(t.Context())
+	for _, want := range []string{"this cluster, at https://east.example:6443, is a member as", "another cluster"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestNothingToRenewIsSaidWithTheCommandThatJoins, which needs the hub.
+func TestNothingToRenewIsSaidWithTheCommandThatJoins(t *testing.T) {
+	j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: true}}
+	const want = "join --hub-context=HUB, without --renew"
+	if err := j.membership(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // TestAnUpgradeWaitsForTheNewReplicas: the old ones would hide that those do not start. Where none ran, as for an agent
 // elsewhere, there is nothing to wait for.
 func TestAnUpgradeWaitsForTheNewReplicas(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -83,14 +82,8 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		}
 	}
 	if p := l.setProperty; p != nil && p.Annotations[clusterset.AnnotationLeaving] == "" {
-		fmt.Fprintf(
-			o.Out,
-			"%s leaves ClusterSet %s, where it is the member %s: the other clusters lose its exports, "+
-				"and it loses theirs.\n",
-			o.Member.Name,
-			p.Spec.Value,
-			l.memberID(),
-		)
+		fmt.Fprintf(o.Out, "%s leaves ClusterSet %s, where it is the member %s: the other clusters lose its exports, "+
+			"and it loses theirs.\n", o.Member.Name, p.Spec.Value, l.memberID())
 		if err := cluster.Confirm(o.Confirm, o.Out); err != nil {
 			return err
 		}
@@ -221,8 +214,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 		l.setProperty.Spec.Value)
 	say := l.Say.Waiting("the agent", l.Timeout)
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
-		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member,
-			types.NamespacedName{Name: clusterset.PropertySet})
+		p, err := kube.Property(ctx, l.Member, clusterset.PropertySet)
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
@@ -285,8 +277,12 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 // time first (giveUp).
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
+		id := "CLUSTER"
+		if l.id != nil {
+			id = l.id.Spec.Value
+		}
 		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
-			"join: %s", l.evict("CLUSTER"))
+			"join: %s", l.evict(id))
 		return nil
 	}
 	patience := 10 * time.Second

@@ -17,7 +17,7 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		renew        bool
 		refusal      string
 	}{
-		"join":                {"true", "blue", false, "has expired: kubectl clusterset join --renew"},
+		"join":                {"true", "blue", false, "has expired: kubectl clusterset join --hub-context=HUB "},
 		"renew":               {"true", "blue", true, ""},
 		"renew, withdrawn":    {clusterset.LeavingWithdrawn, "blue", true, ""},
 		"renew, forced":       {clusterset.LeavingForced, "blue", true, "leave --force"},

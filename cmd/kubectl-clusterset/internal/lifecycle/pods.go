@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +18,7 @@ import (
 
 // available returns how many replicas of a Deployment of clusterset-system run.
 func available(ctx context.Context, c *cluster.Cluster, name string) (int32, error) {
-	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name})
+	d, err := c.Deployment(ctx, name)
 	if err != nil || d == nil {
 		return 0, c.Failed(err, "reading Deployment %s", name)
 	}
@@ -42,8 +41,7 @@ func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string
 
 // scaleAgent starts the agent if its Deployment is scaled to 0; or scales it to 0 and waits until its Pods are gone.
 func (l *leave) scaleAgent(ctx context.Context, run bool) error {
-	d, err := kube.Get[*appsv1.Deployment](ctx, l.Member, types.NamespacedName{Namespace: kube.SystemNamespace,
-		Name: "clusterset-controller"})
+	d, err := l.Member.Deployment(ctx, "clusterset-controller")
 	if err != nil || d == nil {
 		return l.Member.Failed(err, "reading the agent's Deployment")
 	}

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -102,6 +103,9 @@ func Print(out io.Writer, findings []Finding) {
 
 // WithRemedy returns err with what to do about it.
 func WithRemedy(err error, remedy string) error { return fmt.Errorf("%w\n"+arrow+"%s", err, remedy) }
+
+// HasRemedy reports whether an error says what to do about it.
+func HasRemedy(err error) bool { return strings.Contains(err.Error(), "\n"+arrow) }
 
 // arrow begins the line of an error's remedy.
 const arrow = "  → "

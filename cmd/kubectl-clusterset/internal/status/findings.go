@@ -53,7 +53,12 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 	case f.Hub != nil:
 		r.hubFindings(f.Hub)
 	case f.HubError != "":
-		r.add(onHub, report.Errorf(doctor+"; or name the hub: --hub-kubeconfig, --hub-context",
+		remedy := doctor + "; or name the hub: --hub-kubeconfig, --hub-context"
+		if f.HubDenied {
+			remedy = "name the hub with its admin's credentials: --hub-kubeconfig, --hub-context; or name the " +
+				"ClusterSet's namespace with --hub-namespace"
+		}
+		r.add(onHub, report.Errorf(remedy,
 			"reading the hub failed, so members are not shown: %s", f.HubError))
 	}
 	if m := f.Member; m != nil {
@@ -72,12 +77,21 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 	if f.Hub != nil {
 		r.emptyFinding()
 	}
-	for _, n := range r.Names {
-		name := n.Name + "." + n.Namespace
+	for i := range r.Names {
+		n := &r.Names[i]
 		for _, message := range n.Conflicts {
-			r.add(name, report.Warningf("kubectl clusterset explain "+name, "%s", message))
+			r.add(n.Name+"."+n.Namespace, report.Warningf(r.explain(n), "%s", message))
 		}
 	}
+}
+
+// explain returns the command that explains a name. With --hub-only, one of its exporters can: the hub is no member.
+func (r *Report) explain(n *NameRow) string {
+	command := "kubectl clusterset explain " + n.Name + "." + n.Namespace
+	if r.Here == nil {
+		command = "in cluster " + n.Clusters[0] + ": " + command
+	}
+	return command
 }
 
 func (r *Report) hubFindings(h *Hub) {
@@ -107,15 +121,16 @@ const named = 5
 // emptyFinding finds names that no cluster serves: the hub has no ready endpoint of them.
 func (r *Report) emptyFinding() {
 	var empty []string
-	for _, n := range r.Names {
-		if len(n.Idle) == len(n.Clusters) {
-			empty = append(empty, n.Name+"."+n.Namespace)
+	remedy := ""
+	for i := range r.Names {
+		if n := &r.Names[i]; len(n.Idle) == len(n.Clusters) {
+			empty, remedy = append(empty, n.Name+"."+n.Namespace), cmp.Or(remedy, r.explain(n))
 		}
 	}
 	if len(empty) == 0 {
 		return
 	}
-	remedy, list := "kubectl clusterset explain "+empty[0], strings.Join(empty[:min(len(empty), named)], ", ")
+	list := strings.Join(empty[:min(len(empty), named)], ", ")
 	if more := len(empty) - named; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
@@ -230,19 +245,18 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		if n := len(m.Exports); n > 0 {
 			why += fmt.Sprintf(", and has %s without effect", report.Number(n, "ServiceExport"))
 		}
-		remedy := join
+		remedy := m.Join()
 		if m.Agent != nil && m.Agent.Status.AvailableReplicas == 0 {
 			remedy, why = doctor, why+" yet: no replica of its agent is available"
 		}
 		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
 		r.add(
-			onHere,
-			report.Warningf("kubectl clusterset leave, which continues", "it is leaving ClusterSet %s", m.Set),
+			onHere, report.Warningf("kubectl clusterset leave, which continues", "it is leaving ClusterSet %s", m.Set),
 		)
 	case forgotten(m, hub):
 		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
-			"removes what is left here",
+			"--hub-context=HUB removes what is left here",
 			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or "+
 				"this is another hub", m.ID))
 	}
@@ -253,7 +267,8 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {
 		r.add(onHere, report.Errorf(facts.StartAgent,
 			"the agent's Deployment is scaled to 0: exports and imports are not updated"))
-	} else if m.Set != "" && (hub == nil || !hub.Live(m.ID)) {
+	} else if _, expired, seen := facts.HubSeen(m.Leases, m.Now); m.Set != "" && (expired || !seen) &&
+		(hub == nil || !hub.Live(m.ID)) {
 		switch {
 		case m.Agent == nil:
 			r.add(onHere, report.Errorf(join,

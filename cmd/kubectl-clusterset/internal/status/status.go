@@ -33,6 +33,7 @@ import (
 type Facts struct {
 	Hub       *Hub    // nil if it was not read
 	HubError  string  // why not
+	HubDenied bool    // the user named the hub, and may not read it
 	Namespace string  // of the ClusterSet on the hub, read or not
 	Asked     string  // --hub-namespace, if it was given
 	Member    *Member // nil with --hub-only
@@ -290,9 +291,7 @@ type invalid struct {
 
 // parse returns exports by name, and by cluster what does not parse. The records are the hub's own (onHub) or a
 // member's copies.
-func parse(records []hubv1alpha1.ServiceExportRecord, onHub bool) (
-	map[key][]clusterset.Export, map[string]invalid,
-) {
+func parse(records []hubv1alpha1.ServiceExportRecord, onHub bool) (map[key][]clusterset.Export, map[string]invalid) {
 	exports, unreadable := map[key][]clusterset.Export{}, map[string]invalid{}
 	for i := range records {
 		s := &records[i].Spec
@@ -358,9 +357,7 @@ func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 }
 
 // names merges all exports of each name, also those that not every cluster may import.
-func names(
-	exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExportRecord, m *Member,
-) (out []NameRow) {
+func names(exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExportRecord, m *Member) (out []NameRow) {
 	external := map[key][]string{}
 	for i := range records {
 		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {

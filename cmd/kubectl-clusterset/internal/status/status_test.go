@@ -112,14 +112,61 @@ func sound() *status.Facts {
 
 // TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain: doctor says why.
 func TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain(t *testing.T) {
-	for replicas, want := range map[int32]string{
-		0: "kubectl clusterset doctor", 2: "kubectl clusterset join --hub-context=HUB",
+	for what, c := range map[string]struct {
+		id       string
+		replicas int32
+		want     string
+	}{
+		"it does not run":        {"east", 0, "kubectl clusterset doctor"},
+		"it runs":                {"east", 2, "kubectl clusterset join --hub-context=HUB"},
+		"and the cluster has no": {"", 2, "kubectl clusterset join --hub-context=HUB --cluster-id ID"},
 	} {
 		f := sound()
-		f.Member.Set, f.Member.Agent.Status.AvailableReplicas = "", replicas
+		f.Member.Set, f.Member.ID, f.Member.Agent.Status.AvailableReplicas = "", c.id, c.replicas
 		r := status.Examine(f)
-		if len(r.Findings) == 0 || r.Findings[0].Remedy != want {
-			t.Errorf("%d replicas: %+v", replicas, r.Findings)
+		if len(r.Findings) == 0 || r.Findings[0].Remedy != c.want {
+			t.Errorf("%s: %+v, want %q", what, r.Findings, c.want)
+		}
+	}
+}
+
+// TestARemedyWorksAsItIsPrinted: where the finding was made, and with the hub that it needs.
+func TestARemedyWorksAsItIsPrinted(t *testing.T) {
+	for what, c := range map[string]struct {
+		plant  func(f *status.Facts)
+		remedy string // of the first finding
+	}{
+		"nobody serves a name, seen from the hub": {func(f *status.Facts) { f.Member, f.Hub.Endpoints = nil, nil },
+			"in cluster east: kubectl clusterset explain web.shop"},
+		"a conflict, seen from the hub": {func(f *status.Facts) {
+			f.Member, f.Hub.Records[1].Spec.Type = nil, mcsv1beta1.Headless
+		}, "in cluster east: kubectl clusterset explain web.shop"},
+		"evicted": {func(f *status.Facts) { f.Hub.Profiles, f.Hub.Leases = f.Hub.Profiles[:1], f.Hub.Leases[1:] },
+			"kubectl clusterset join --hub-context=HUB admits it again with its cluster ID and VIPs; kubectl " +
+				"clusterset leave --hub-context=HUB removes what is left here"},
+		"no credentials for the hub": {func(f *status.Facts) { f.Hub, f.HubError = nil, "Unauthorized" },
+			"kubectl clusterset doctor; or name the hub: --hub-kubeconfig, --hub-context"},
+		"no rights on the hub": {func(f *status.Facts) { f.Hub, f.HubError, f.HubDenied = nil, "Forbidden", true },
+			"name the hub with its admin's credentials: --hub-kubeconfig, --hub-context; or name the " +
+				"ClusterSet's namespace with --hub-namespace"},
+	} {
+		f := sound()
+		c.plant(f)
+		r := status.Examine(f)
+		if len(r.Findings) == 0 || r.Findings[0].Remedy != c.remedy {
+			t.Errorf("%s: %+v, want %q", what, r.Findings, c.remedy)
+		}
+	}
+}
+
+// TestAnAgentElsewhereUpdatesWhatItImports: the Deployment has no replica, and its Lease on the hub is fresh.
+func TestAnAgentElsewhereUpdatesWhatItImports(t *testing.T) {
+	for age, want := range map[time.Duration]int{5 * time.Second: 0, 5 * time.Minute: 1} {
+		f := sound()
+		f.Hub, f.Member.Agent.Status.AvailableReplicas = nil, 0
+		f.Member.Leases = []coordinationv1.Lease{lease("hub-renewed", age, 0)}
+		if r := status.Examine(f); len(r.Findings) != want {
+			t.Errorf("%v: %+v", age, r.Findings)
 		}
 	}
 }

@@ -82,8 +82,9 @@ func (c *Cluster) lists() []listed {
 }
 
 // Write collects from clusters into a tar.gz. reports are further files, by their names. What cannot be read is named
-// in errors.txt; Write fails only if out does.
-func Write(ctx context.Context, out io.Writer, now time.Time, clusters []Cluster, reports map[string][]byte) error {
+// in errors.txt, and counted as unread; Write fails only if out does.
+func Write(ctx context.Context, out io.Writer, now time.Time, clusters []Cluster, reports map[string][]byte) (
+	unread int, err error) {
 	zipped := gzip.NewWriter(out)
 	a := &archive{to: tar.NewWriter(zipped), now: now}
 	for i := range clusters {
@@ -95,10 +96,10 @@ func Write(ctx context.Context, out io.Writer, now time.Time, clusters []Cluster
 	a.add("errors.txt", []byte(strings.Join(a.problems, "\n")))
 	for _, err := range []error{a.err, a.to.Close(), zipped.Close()} {
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return len(a.problems), nil
 }
 
 type archive struct {

@@ -47,8 +47,11 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 			return nil
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			if strings.HasPrefix(l.GetObjectKind().GroupVersionKind().Kind, "Secret") {
+			switch kind := l.GetObjectKind().GroupVersionKind().Kind; {
+			case strings.HasPrefix(kind, "Secret"):
 				t.Error("Secrets are listed")
+			case kind == "NodeList":
+				return errors.New("forbidden")
 			}
 			return c.List(ctx, l, opts...)
 		}}
@@ -63,10 +66,10 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 			"-----BEGIN RSA PRIVATE KEY-----\n" + plain + "\n-----END RSA PRIVATE KEY-----\n"), nil
 	}
 	var out bytes.Buffer
-	err := Write(t.Context(), &out, time.Unix(0, 0), []Cluster{{Cluster: here, Folder: "member", Logs: logs}},
+	unread, err := Write(t.Context(), &out, time.Unix(0, 0), []Cluster{{Cluster: here, Folder: "member", Logs: logs}},
 		map[string][]byte{"doctor.json": []byte(`{"note": "` + jwt + `"}`)})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || unread != 1 {
+		t.Fatalf("%d unread, %v", unread, err)
 	}
 	unzipped, err := gzip.NewReader(&out)
 	if err != nil {

@@ -194,8 +194,12 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		}
 		return false, cmp.Or(facts.Waiting(pod), "phase "+string(pod.Status.Phase)), nil
 	})
-	if err != nil {
-		return report.WithRemedy(p.Failed(err, "waiting for Pod %s", name),
+	switch err = p.Failed(err, "waiting for Pod %s", name); {
+	case err != nil && pod.Name != "" && pod.Spec.NodeName == "":
+		return report.WithRemedy(fmt.Errorf("%w; no node has taken the Pod%s", err, p.nodes(ctx)),
+			"in cluster "+p.id+": kubectl describe nodes; --keep to look at the Pod")
+	case err != nil:
+		return report.WithRemedy(err,
 			"--image IMAGE of clusterset-controller that the nodes of "+p.id+" can pull; --keep to look at the Pod")
 	}
 	p.pod = pod
@@ -203,6 +207,15 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		return p.Failed(err, "port-forward to Pod %s", vipName)
 	}
 	return nil
+}
+
+// nodes returns how many nodes the cluster has, or "" if the user may not read them.
+func (p *place) nodes(ctx context.Context) string {
+	var all corev1.NodeList
+	if err := p.List(ctx, &all); err != nil {
+		return ""
+	}
+	return ", and the cluster has " + report.Number(len(all.Items), "node")
 }
 
 // awaitImports waits until each cluster imports both Services from all of them. An error means that none will.

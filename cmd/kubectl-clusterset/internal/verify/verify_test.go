@@ -51,15 +51,33 @@ func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
 		}
 
 		failed := errors.New("no route")
-		if err := all.cleanedUp(
-			options(),
-			failed,
-			errs,
-		); !errors.Is(err, failed) ||
+		if err := all.cleanedUp(options(), failed, errs); !errors.Is(err, failed) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("there is no report: %v", err)
 		}
 	})
+}
+
+// TestAPodThatNoNodeTakesIsNoMatterOfItsImage.
+func TestAPodThatNoNodeTakesIsNoMatterOfItsImage(t *testing.T) {
+	for node, want := range map[string]string{
+		"": "pod probe is not scheduled: 0/1 nodes are available; no node has taken the Pod, and the cluster has " +
+			"1 node\n  → in cluster east: kubectl describe nodes",
+		"n1": "phase Pending\n  → --image IMAGE",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "verify-1", Name: vipName}}
+			pod.Spec.NodeName, pod.Status.Phase = node, corev1.PodPending
+			if node == "" {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled,
+					Status: corev1.ConditionFalse, Message: "0/1 nodes are available"}}
+			}
+			east := member("east", pod, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+			if err := east.await(t.Context(), options()); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("on node %q: %v, want %q", node, err, want)
+			}
+		})
+	}
 }
 
 // TestAnExcludedNamespaceEndsTheWait: no import comes. A Service that the agent has not seen yet does not.

@@ -16,7 +16,7 @@ import (
 // Component is one program.
 type Component struct {
 	Name       string `json:"name"`
-	Version    string `json:"version,omitempty"` // "" if it is not installed or was not read
+	Version    string `json:"version,omitempty"` // "" if it is not installed, being rolled out, or was not read
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Image      string `json:"image,omitempty"`
 	Skew       string `json:"skew,omitempty"` // how its version differs from the client's
@@ -34,7 +34,7 @@ type Report struct {
 func New(client string, components []Component) Report {
 	for i := range components {
 		c := &components[i]
-		if c.Image != "" {
+		if c.Image != "" && c.Problem == "" {
 			c.Version = tag(c.Image)
 		}
 		c.Skew = skew(client, c.Version)
@@ -75,11 +75,18 @@ func Print(out io.Writer, r *Report) {
 	for _, c := range r.Components {
 		v := c.Version
 		if c.Problem != "" {
-			v = c.Problem
+			if v = "not read"; c.Image != "" {
+				v = "being rolled out"
+			}
 		} else if v == "" {
 			v = "not installed"
 		}
 		rows = append(rows, []string{c.Name, v, c.Kubernetes, c.Skew})
 	}
 	report.Table(out, "COMPONENTS", []string{"NAME", "VERSION", "KUBERNETES", "SKEW"}, rows)
+	for _, c := range r.Components {
+		if c.Problem != "" {
+			report.Note(out, "?", c.Name+": "+c.Problem, "")
+		}
+	}
 }

@@ -22,15 +22,18 @@ func TestSkewIsThatOfTheImagesTag(t *testing.T) {
 	}
 	var out strings.Builder
 	r := New("v0.3.0", []Component{{Name: "agent", Image: "r/x:v0.2.0", Kubernetes: "v1.36.0"}, {Name: "DNS"},
-		{Name: "hub", Problem: "no"}})
+		{Name: "hub", Problem: "no"}, {Name: "hub", Image: "r/x:v0.4.0", Problem: "slow"}})
 	Print(&out, &r)
 	const want = `Client: v0.3.0
 
 COMPONENTS
-  NAME    VERSION         KUBERNETES   SKEW
-  agent   v0.2.0          v1.36.0      older
+  NAME    VERSION            KUBERNETES   SKEW
+  agent   v0.2.0             v1.36.0      older
   DNS     not installed
-  hub     no
+  hub     not read
+  hub     being rolled out
+? hub: no
+? hub: slow
 `
 	if out.String() != want {
 		t.Errorf("it prints\n%s", out.String())
