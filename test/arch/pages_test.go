@@ -14,6 +14,7 @@ var installing = []string{
 	"README.md", "docs/start.md", "docs/manifests.md", "docs/operate.md", "docs/migrate.md", "docs/gitops.md",
 	"docs/corefile.md", "deploy/coredns/README.md", "deploy/hub/README.md", "deploy/image/README.md",
 	"deploy/member/README.md", "deploy/monitoring/README.md",
+	"charts/clusterset-hub/README.md", "charts/clusterset-member/README.md", "charts/clusterset-dns/README.md",
 }
 
 // unproven is how a page says that no test runs its commands. The reason follows.
