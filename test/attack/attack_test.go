@@ -36,7 +36,7 @@ func TestNoAttackChangesTheVictims(t *testing.T) {
 	}
 	for _, p := range publications {
 		t.Run("agents/"+strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
-			w.withstands(t, p)
+			w.withstands(t, p, before)
 			w.compare(t, before)
 			for _, o := range p.records { // the victims have followed the withdrawal
 				w.ask(t.Context(), remove(resourceOf(o), o.name()))
@@ -72,8 +72,9 @@ func (w *world) refuses(t *testing.T, a refusal) {
 	}
 }
 
-// withstands publishes, waits until the victims have seen it, and withdraws.
-func (w *world) withstands(t *testing.T, p publication) {
+// withstands publishes, waits until the victims have seen it, and withdraws. They have what they had before, unless
+// it shares a name of theirs.
+func (w *world) withstands(t *testing.T, p publication, before []string) {
 	t.Helper()
 	ctx := t.Context()
 	cores := w.cores(t, p.shares)
@@ -99,6 +100,9 @@ func (w *world) withstands(t *testing.T, p publication) {
 		if err != nil || len(got) != 1 || got[0] != w.honestAddress() {
 			t.Errorf("%s imports %v of the attacker's own name, want %s: %v", v.ID, got, w.honestAddress(), err)
 		}
+	}
+	if p.shares == "" {
+		w.compare(t, before)
 	}
 	for _, o := range p.records {
 		must(t, w.withdraw(ctx, o))

@@ -6,7 +6,6 @@ package attack
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -111,11 +111,11 @@ func newWorld(t *testing.T) (_ *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.hub, err = admin(w.Hub); err != nil {
+	if w.hub, err = w.Hub.Client(agent.Scheme()); err != nil {
 		return w, err
 	}
 	for _, m := range w.Members {
-		c, err := admin(m.Cluster)
+		c, err := m.Cluster.Client(agent.Scheme())
 		if err != nil {
 			return w, err
 		}
@@ -132,15 +132,6 @@ func (w *world) stop() {
 		w.alive()
 	}
 	w.Stop()
-}
-
-func admin(cp *lab.ControlPlane) (client.Client, error) {
-	cfg, err := cp.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg.QPS = -1
-	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
 // joinThief gives the attacker what any member has on the hub, and renews its Lease.
@@ -212,55 +203,14 @@ func (w *world) furnish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := w.untilExported(ctx); err != nil {
+	if err := w.untilSteady(ctx); err != nil {
 		return err
 	}
-	for _, record := range []string{"web.shop.a", "web.shop.b", "db.shop.a"} {
-		if err := w.age(ctx, record); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// age has a record created an hour ago, as far as the hub knows: what the victims export has run for long.
-func (w *world) age(ctx context.Context, record string) error {
-	key := base64.StdEncoding.EncodeToString(
-		[]byte("/registry/hub.clusterset-dns.io/serviceexportrecords/" + lab.HubNamespace + "/" + record))
-	post := func(path, body string) (string, error) {
-		q, err := http.NewRequestWithContext(ctx, http.MethodPost, w.Hub.Etcd()+path, strings.NewReader(body))
-		if err != nil {
-			return "", err
-		}
-		answer, err := http.DefaultClient.Do(q)
-		if err != nil {
-			return "", err
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err == nil && answer.StatusCode != http.StatusOK {
-			err = fmt.Errorf("etcd: %s: %s", answer.Status, text)
-		}
-		return string(text), err
-	}
-	answer, err := post("/v3/kv/range", fmt.Sprintf(`{"key":%q}`, key))
-	if err != nil {
+	// What they export has run for long, as far as the hub knows.
+	if err := w.Hub.Backdate(ctx, "hub.clusterset-dns.io/serviceexportrecords", time.Hour); err != nil {
 		return err
 	}
-	var found struct{ Kvs []struct{ Value []byte } }
-	var stored object
-	if err := json.Unmarshal([]byte(answer), &found); err != nil || len(found.Kvs) != 1 {
-		return fmt.Errorf("etcd has no %s: %s: %w", record, answer, err)
-	}
-	if err := json.Unmarshal(found.Kvs[0].Value, &stored); err != nil {
-		return err
-	}
-	ago := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-	meta, _ := stored["metadata"].(map[string]any)
-	meta["creationTimestamp"] = ago
-	value := base64.StdEncoding.EncodeToString(body(stored))
-	_, err = post("/v3/kv/put", fmt.Sprintf(`{"key":%q,"value":%q}`, key, value))
-	return err
+	return w.untilSteady(ctx)
 }
 
 func (v *victim) export(ctx context.Context, name, clusterIP string, addresses ...string) error {
@@ -313,26 +263,29 @@ func (v *victim) addresses(ctx context.Context, namespace, name string) (out []s
 	return out, err
 }
 
-// untilExported waits until what the victims export is on the hub, and its conditions say so.
-func (w *world) untilExported(ctx context.Context) error {
-	for _, v := range w.victims {
-		err := until(ctx, v.ID+": conditions of web", func() error {
-			var e mcsv1beta1.ServiceExport
-			if err := v.Get(ctx, client.ObjectKey{Namespace: shop, Name: "web"}, &e); err != nil {
-				return err
-			}
-			for _, c := range e.Status.Conditions {
-				if c.Type == string(mcsv1beta1.ServiceExportConditionReady) && c.Status == metav1.ConditionTrue {
-					return nil
+// untilSteady waits until all exports of the victims are Ready, and what they have was the same two seconds ago.
+func (w *world) untilSteady(ctx context.Context) error {
+	was := make([]string, len(w.victims))
+	return until(ctx, "the victims are steady", func() (err error) {
+		for i, v := range w.victims {
+			var exports mcsv1beta1.ServiceExportList
+			now, failed := v.state(ctx)
+			err = errors.Join(err, failed, v.List(ctx, &exports))
+			for _, e := range exports.Items {
+				if !meta.IsStatusConditionTrue(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
+					err = errors.Join(err, fmt.Errorf("%s of %s: %+v", e.Name, v.ID, e.Status.Conditions))
 				}
 			}
-			return fmt.Errorf("%+v", e.Status.Conditions)
-		})
-		if err != nil {
-			return err
+			if now != was[i] {
+				err = errors.Join(err, errors.New(difference(was[i], now)))
+			}
+			was[i] = now
 		}
-	}
-	return nil
+		if err != nil {
+			time.Sleep(2 * time.Second) // between two looks
+		}
+		return err
+	})
 }
 
 // state is what a victim has: everything that a consumer can see, except in the namespace open.
@@ -474,22 +427,7 @@ func (w *world) ask(ctx context.Context, r request) (code int, says string) {
 
 // until asks until there is no error.
 func until(ctx context.Context, what string, ask func() error) error {
-	deadline := time.Now().Add(limit)
-	// asking takes the API server's time
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: after %v: %w", what, limit, err)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(pause):
-		}
-	}
+	return lab.Until(ctx, limit, what, ask)
 }
 
 func must(t *testing.T, err error) {

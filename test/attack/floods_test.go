@@ -186,10 +186,11 @@ func TestRequestsThatNeverEndExpireNobody(t *testing.T) {
 				connection, err = rest.HTTPClientFor(config)
 				must(t, err)
 			}
+			through := connection
 			all.Go(func() {
 				for ctx.Err() == nil {
 					opened.Add(1)
-					leaveOpen(ctx, connection, target.method, w.config.Host+target.path)
+					leaveOpen(ctx, through, target.method, w.config.Host+target.path)
 					answered.Add(1)
 					select {
 					case <-ctx.Done():

@@ -64,11 +64,13 @@ func (e *environment) steady(t *testing.T, cluster string) (now map[string]strin
 	t.Helper()
 	now = e.snapshot(t, cluster)
 	eventually(t, "nothing changes any more in "+cluster, func(context.Context) error {
-		before := now
-		time.Sleep(500 * time.Millisecond)
-		now = e.snapshot(t, cluster)
-		if differ := changed(before, now); len(differ) > 0 {
-			return fmt.Errorf("%v changes", differ)
+		for range 3 {
+			before := now
+			time.Sleep(500 * time.Millisecond)
+			now = e.snapshot(t, cluster)
+			if differ := changed(before, now); len(differ) > 0 {
+				return fmt.Errorf("%v changes", differ)
+			}
 		}
 		return nil
 	})

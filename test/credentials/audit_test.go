@@ -1,16 +1,14 @@
 package credentials
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // request is one of the hub's audit log.
@@ -33,27 +31,15 @@ type request struct {
 var writes = []string{"create", "update", "patch", "delete", "deletecollection"}
 
 // audit is the hub's log since then, in the order of time.
-func (e *environment) audit(t *testing.T, since time.Time) (out []request) {
+func (e *environment) audit(t *testing.T, since time.Time) []request {
 	t.Helper()
-	f, err := os.Open(e.planes["hub"].AuditLog())
+	all, err := lab.ReadAudit[request](e.planes["hub"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for lines := json.NewDecoder(f); ; {
-		var r request
-		err := lines.Decode(&r)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the last line may be under way
-			slices.SortStableFunc(out, func(a, b request) int { return a.StageTimestamp.Compare(b.StageTimestamp) })
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.StageTimestamp.After(since) {
-			out = append(out, r)
-		}
-	}
+	all = slices.DeleteFunc(all, func(r request) bool { return !r.StageTimestamp.After(since) })
+	slices.SortStableFunc(all, func(a, b request) int { return a.StageTimestamp.Compare(b.StageTimestamp) })
+	return all
 }
 
 func (r *request) write() bool { return slices.Contains(writes, r.Verb) }

@@ -114,14 +114,9 @@ func (e *environment) start(ctx context.Context) (err error) {
 		return err
 	}
 	for name, c := range e.planes {
-		cfg, err := c.RESTConfig()
-		if err != nil {
-			return err
-		}
-		cfg.QPS = -1
 		scheme := agent.Scheme()
 		utilruntime.Must(eventsv1.AddToScheme(scheme))
-		if e.admin[name], err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+		if e.admin[name], err = c.Client(scheme); err != nil {
 			return err
 		}
 		if e.nodes[name], err = lab.StartKubelet(c); err != nil {

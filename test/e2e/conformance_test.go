@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// soon is how long an implementation may take to follow a change (as long as upstream's suite gives it).
-const soon = 20 * time.Second
-
 // export is a ServiceExport.
 const export = `
 apiVersion: multicluster.x-k8s.io/v1beta1
@@ -102,7 +99,7 @@ func (k *kep) wants(cluster, object, jsonpath, want string) {
 
 func (k *kep) eventually(what string, f func(context.Context) error) {
 	k.Helper()
-	eventually(k.T, what, soon, f)
+	eventually(k.T, what, patience, f)
 }
 
 // asks runs a command in the client Pod of a cluster until its output is right, in any order of lines.

@@ -16,9 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -259,7 +256,14 @@ func (w *world) network(ctx context.Context) (err error) {
 		})
 	}
 	all.Wait()
-	return errors.Join(append(errs, w.writeKubeconfig())...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	planes := lab.Planes{}
+	for name, c := range w.clusters {
+		planes[name] = c.plane
+	}
+	return planes.WriteKubeconfig(w.path("kubeconfig")) // contexts as the page assumes
 }
 
 // connect brings a cluster's link up; cut takes it away, with its routes.
@@ -312,21 +316,6 @@ func (c *cluster) start(ctx context.Context, w *world) (err error) {
 // archive is one of make image's.
 func (w *world) archive(program string) string {
 	return filepath.Join(w.root, "bin", "e2e", program+"-docker-"+architecture+".tar")
-}
-
-// writeKubeconfig gives the reader contexts as the page assumes: east and west.
-func (w *world) writeKubeconfig() error {
-	all := clientcmdapi.NewConfig()
-	for name, c := range w.clusters {
-		one, err := clientcmd.LoadFromFile(c.plane.Kubeconfig())
-		if err != nil {
-			return err
-		}
-		in := one.Contexts[one.CurrentContext]
-		all.Clusters[name], all.AuthInfos[name] = one.Clusters[in.Cluster], one.AuthInfos[in.AuthInfo]
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	return clientcmd.WriteToFile(*all, w.path("kubeconfig"))
 }
 
 // stock installs kubeadm's CoreDNS in both clusters.

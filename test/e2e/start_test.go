@@ -72,7 +72,7 @@ func (w *world) quickstart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.logs())
 	}
-	eventually(t, "both clusters answer in east", time.Minute, func(ctx context.Context) error {
+	eventually(t, "both clusters answer in east", patience, func(ctx context.Context) error {
 		by, err := w.answers(ctx, "east", web, 20)
 		if err == nil && (by["east"] == 0 || by["west"] == 0) {
 			err = fmt.Errorf("%v", by)
@@ -209,7 +209,7 @@ func (w *world) survivesACut(t *testing.T) {
 		return err
 	})
 	t.Logf("the endpoints of west are gone in east %.0f s after the cut", time.Since(began).Seconds())
-	eventually(t, "every request in east is answered", 10*time.Second, only("east"))
+	eventually(t, "every request in east is answered", patience, only("east"))
 	if by, err := w.answers(t.Context(), "west", "http://web.shop.svc.cluster.local/hostname", 5); err != nil ||
 		by["west"] != 5 {
 		t.Errorf("in west, which is cut off, its own Service answers %v, %v", by, err)

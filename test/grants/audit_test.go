@@ -1,14 +1,12 @@
 package grants
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // request is one of an API server's audit log, as far as authorization goes.
@@ -40,24 +38,9 @@ type event struct {
 }
 
 // readAudit reads a log in the order of time. What an admin does as somebody else is not that one's request.
-func readAudit(cluster, path string) ([]request, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var out []request
-	for lines := json.NewDecoder(f); ; {
-		var e event
-		if err := lines.Decode(
-			&e,
-		); errors.Is(err, io.EOF) ||
-			errors.Is(err, io.ErrUnexpectedEOF) { // the last line may be under way
-			slices.SortStableFunc(out, func(a, b request) int { return a.at.Compare(b.at) })
-			return out, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+func readAudit(cluster string, cp *lab.ControlPlane) (out []request, err error) {
+	events, err := lab.ReadAudit[event](cp)
+	for _, e := range events {
 		if e.ImpersonatedUser != nil {
 			continue
 		}
@@ -85,6 +68,8 @@ func readAudit(cluster, path string) ([]request, error) {
 		}
 		out = append(out, r)
 	}
+	slices.SortStableFunc(out, func(a, b request) int { return a.at.Compare(b.at) })
+	return out, err
 }
 
 func (r request) String() string {

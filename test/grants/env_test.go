@@ -5,7 +5,6 @@
 package grants
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -93,12 +92,9 @@ func start(t *testing.T) *set {
 
 func admin(t *testing.T, cp *lab.ControlPlane) client.Client {
 	t.Helper()
-	cfg, err := cp.RESTConfig()
-	must(t, err)
-	cfg.QPS = -1
 	scheme := agent.Scheme()
 	must(t, rbacv1.AddToScheme(scheme))
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	c, err := cp.Client(scheme)
 	must(t, err)
 	return c
 }
@@ -161,7 +157,7 @@ func (s *set) serve(t *testing.T) {
 func (s *set) requests(t *testing.T) (out []request) {
 	t.Helper()
 	for name, cp := range map[string]*lab.ControlPlane{"hub": s.Hub, "a": s.a.Cluster, "b": s.b.Cluster} {
-		of, err := readAudit(name, cp.AuditLog())
+		of, err := readAudit(name, cp)
 		must(t, err)
 		out = append(out, of...)
 	}
@@ -171,22 +167,7 @@ func (s *set) requests(t *testing.T) (out []request) {
 // until asks until there is no error.
 func until(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	// asking takes the API server's time
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: after %v: %v", what, limit, err)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, errors.Join(context.Cause(t.Context()), err))
-		case <-time.After(pause):
-		}
-	}
+	must(t, lab.Until(t.Context(), limit, what, ask))
 }
 
 func must(t *testing.T, err error) {

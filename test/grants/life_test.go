@@ -230,22 +230,16 @@ func (s *set) inventory(t *testing.T) {
 	})
 }
 
-// silence is b's agent's death and return. From here on Leases are short: with those, who is slow is dead, and what
-// came before needs both.
+// silence is b's agent's death and return. Leases are short meanwhile: with those, who is slow is dead, and other steps
+// need both.
 func (s *set) silence(t *testing.T) {
-	_, err := s.Hub.Kubectl(
-		t.Context(),
-		"",
-		"-n",
-		lab.HubNamespace,
-		"patch",
-		"clusterset",
-		lab.HubNamespace,
-		"--type=merge",
-		"-p",
-		`{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`,
-	)
-	must(t, err)
+	lease := func(spec string) {
+		t.Helper()
+		_, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace,
+			"--type=merge", "-p", `{"spec":{"lease":`+spec+`}}`)
+		must(t, err)
+	}
+	lease(`{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}`)
 	s.b.Agent.Kill()
 	s.a.endpoints(t, "a/10.1.0.1")
 	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "source-b", 1)
@@ -263,6 +257,7 @@ func (s *set) silence(t *testing.T) {
 	})
 	must(t, s.b.Agent.Start(t.Context()))
 	s.a.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+	lease("null")
 }
 
 // ranges are of VIPs: both members make a range of their block, b's runs short of addresses, and each reports of a

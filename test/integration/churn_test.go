@@ -144,16 +144,12 @@ func newChurn(t *testing.T) *churn {
 	}
 	t.Logf("MODEL_SEED=%d replays this run, but for its timing", c.seed)
 	c.cluster = newCluster(t, clusterOptions{noControllers: true})
-	config, err := c.cluster.cp.RESTConfig()
+	known := runtime.NewScheme()
+	err := errors.Join(clientgoscheme.AddToScheme(known), mcsv1beta1.Install(known))
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1
-	known := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(known), mcsv1beta1.Install(known)); err != nil {
-		t.Fatal(err)
-	}
-	if c.api, err = client.New(config, client.Options{Scheme: known}); err != nil {
+	if c.api, err = c.cluster.cp.Client(known); err != nil {
 		t.Fatal(err)
 	}
 	for i := range churnNamespaces {

@@ -46,7 +46,7 @@ func tryDig(ctx context.Context, addr string, q question) (*dns.Msg, error) {
 		q.qtype,
 		"+norecurse",
 		"+tries=1",
-		"+time=5",
+		"+time=15",
 		"+nocookie",
 		"+noshowsearch",
 		"+nosearch",

@@ -371,6 +371,7 @@ func TestL4ReloadListsNothingAgain(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true, noControllers: true})
 	s := c.serve(t, stanza)
 	s.waitFor(t, web, "A")
+	eventually(t, time.Minute, "api_up is 1", func() bool { return s.metric(t, "coredns_multicluster_api_up") == 1 })
 	before := c.reads(t)
 	for i := range 3 {
 		s.reload(t, strings.Replace(stanza, "errors", fmt.Sprintf("errors\n loadbalance\n log v%d.example", i), 1))

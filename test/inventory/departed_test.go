@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -311,9 +310,4 @@ func (e *environment) departed(t *testing.T, ns string) map[string][]metav1.Time
 		out[d.ClusterID] = append(out[d.ClusterID], d.At)
 	}
 	return out
-}
-
-func sorted(lines []string) string {
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
 }

@@ -336,21 +336,7 @@ func (m *member) isMember(t *testing.T) *inventoryv1alpha1.ClusterProfile {
 }
 
 // until asks until the answer is nil.
-func until(ctx context.Context, ask func() error) error {
-	deadline := time.Now().Add(limit)
-	// asking takes the API server's time
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err := ask()
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(pause):
-		}
-	}
-}
+func until(ctx context.Context, ask func() error) error { return lab.Until(ctx, limit, "waiting", ask) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -139,10 +139,11 @@ func (c *Controller) StartAs(binary string, env ...string) error {
 	return nil
 }
 
-// supervise restarts a program until another one is started, or it is to end.
+// supervise restarts a program that has not crashed, until another one is started, or it is to end.
 func (c *Controller) supervise(p *process, spawnOne func() (*process, error)) {
 	for {
 		<-p.exited
+		p.mustNotCrash()
 		time.Sleep(time.Second)
 		c.mu.Lock()
 		if c.stopped || c.proc != p {

@@ -12,14 +12,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Options of a control plane. The zero value is a cluster like any other.
@@ -217,7 +220,6 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--token-auth-file=" + c.path("tokens.csv"),
 		"--authorization-mode=RBAC",
 		"--profiling=false",
-		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
 	if c.options.Address == "127.0.0.1" {
 		args = append(args, "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none") // loopback is no endpoint
@@ -295,9 +297,6 @@ func (c *ControlPlane) get(path string) int {
 	return resp.StatusCode
 }
 
-// StopAPIServer asks the API server to end, and waits for it.
-func (c *ControlPlane) StopAPIServer() { c.api.stop(grace) }
-
 // KillEtcd ends etcd at once, as a crash would. Its data stays.
 func (c *ControlPlane) KillEtcd() { c.etcd.kill() }
 
@@ -356,6 +355,16 @@ func (c *ControlPlane) RESTConfig() (*rest.Config, error) {
 	return cfg, err
 }
 
+// Client is the admin's, without a limit of its rate.
+func (c *ControlPlane) Client(scheme *runtime.Scheme) (client.Client, error) {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
 // Kubectl runs the real kubectl as admin, with input on standard input, and gives its output.
 func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(
@@ -373,6 +382,21 @@ func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string
 		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr.String())
 	}
 	return stdout.String(), nil
+}
+
+// Rights are what a user may in a namespace, sorted, without what every authenticated user may.
+func (c *ControlPlane) Rights(ctx context.Context, namespace, user string) (out []string, err error) {
+	text, err := c.Kubectl(ctx, "", "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as="+user)
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[0], "[") || strings.HasPrefix(f[0], "self") {
+			continue
+		}
+		line = strings.Replace(strings.Join(f, " "), " []", "", 1) // no non-resource URLs
+		out = append(out, strings.Replace(line, " []", "", 1))     // no names, where there are none
+	}
+	slices.Sort(out)
+	return out, err
 }
 
 // Apply applies manifests as a user does, and waits until the kinds that they define can be used.

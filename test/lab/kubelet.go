@@ -140,6 +140,9 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 	}
 	for key, p := range k.running {
+		if !p.proc.running() {
+			p.proc.mustNotCrash()
+		}
 		if wanted[key] == nil || !p.proc.running() && time.Since(p.began) > time.Second {
 			p.proc.stop(grace)
 			delete(k.running, key)

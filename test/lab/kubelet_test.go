@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,19 +14,12 @@ import (
 // eventually asks until there is no error.
 func eventually(t *testing.T, ask func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	must(t, Until(t.Context(), time.Minute, "within", ask))
 }
 
 func TestKubeletRunsWhatIsDeployed(t *testing.T) {
 	c := controlPlane(t)
+	const secret, system, controller = "hub-kubeconfig", "clusterset-system", "clusterset-controller"
 	k, err := StartKubelet(c)
 	must(t, err)
 	t.Cleanup(k.Stop)
@@ -34,10 +28,10 @@ func TestKubeletRunsWhatIsDeployed(t *testing.T) {
 		_, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "-k", member, "--wait=false")
 		must(t, err)
 	})
-	says := func(what string, times int) func() error {
+	started := func(times int) func() error {
 		return func() error {
-			if log := k.Log(); strings.Count(log, what) != times {
-				return fmt.Errorf("%q is not %d times in\n%s", what, times, log)
+			if n := k.Starts(controller); n != times {
+				return fmt.Errorf("%d starts, want %d:\n%s", n, times, k.Log())
 			}
 			return nil
 		}
@@ -54,15 +48,19 @@ func TestKubeletRunsWhatIsDeployed(t *testing.T) {
 			return nil
 		}
 	}
-	const secret, system, controller = "hub-kubeconfig", "clusterset-system", "clusterset-controller"
 	must(t, c.ApplyFolder(t.Context(), member))
-	eventually(t, says(`"starting"`, 1))
+	eventually(t, started(1))
 	kubectl(t, c, "-n", system, "create", "secret", "generic", secret, "--from-literal=kubeconfig=one")
 	eventually(t, mounted("one"))
 	kubectl(t, c, "-n", system, "patch", "secret", secret, "-p", `{"stringData":{"kubeconfig":"two"}}`)
 	eventually(t, mounted("two"))
 	kubectl(t, c, "-n", system, "scale", "deployment", controller, "--replicas=0")
-	eventually(t, says("Wait completed, proceeding to shutdown the manager", 1)) // it was asked to end
+	eventually(t, func() error { // it was asked to end
+		if log := k.Log(); !strings.Contains(log, "Wait completed, proceeding to shutdown the manager") {
+			return errors.New(log)
+		}
+		return nil
+	})
 	kubectl(t, c, "-n", system, "scale", "deployment", controller, "--replicas=1")
-	eventually(t, says(`"starting"`, 2))
+	eventually(t, started(2))
 }

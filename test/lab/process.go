@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -109,6 +110,17 @@ func (p *process) kill() {
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 	}
 	<-p.exited
+}
+
+// crash is what Go's runtime writes last.
+var crash = regexp.MustCompile(`(?ms)^(panic|fatal error): .{0,1000}`)
+
+// mustNotCrash ends the tests that run, with what a program wrote that Go's runtime ended: a restart would hide it.
+func (p *process) mustNotCrash() {
+	log, _ := os.ReadFile(p.log) // it goes with the program's owner
+	if text := crash.Find(log); text != nil {
+		panic(fmt.Sprintf("%s crashed:\n%s", p.name, text))
+	}
 }
 
 // tail is the end of the log.

@@ -71,6 +71,26 @@ func TestNothingIsLeftOfAParentThatWasKilled(t *testing.T) {
 	}
 }
 
+// TestACrashFailsTheTestThatRuns: what ends otherwise is restarted.
+func TestACrashFailsTheTestThatRuns(t *testing.T) {
+	const variable = "CLUSTERSET_LAB_TEST_CRASHES"
+	if program := os.Getenv(variable); program != "" {
+		c, err := StartHub(t.Context(), program, "", "")
+		must(t, err)
+		t.Cleanup(c.Stop)
+		time.Sleep(ordinary) // until the program has ended twice
+		return
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	script := "#!/bin/sh\n[ -e $0.ended ] && echo 'panic: the second time' >&2\ntouch $0.ended\nexit 1\n"
+	must(t, os.WriteFile(program, []byte(script), 0o755))
+	test := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	test.Env = append(os.Environ(), variable+"="+program)
+	if out, err := test.CombinedOutput(); err == nil || !strings.Contains(string(out), "panic: the second time") {
+		t.Errorf("it ended with %v and said\n%s", err, out)
+	}
+}
+
 func TestProgramEndsWithItsWatchdog(t *testing.T) {
 	bin, err := Find(t.Context())
 	must(t, err)

@@ -101,19 +101,17 @@ func TestAgentsKilledAtRandom(t *testing.T) {
 // and all is followed afterwards.
 func TestHubAPIServerKilled(t *testing.T) {
 	s := steady(t)
+	keeps := s.members["b"].keeps(t, s.ns, "moving", s.at())
 	s.Hub.KillAPIServer()
 	began := time.Now()
-	before := s.at()
 	s.move(t)
 	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
 	s.members["a"].exported(t, service(s.ns, "fresh"), "10.1.0.9")
 	s.members["a"].wantImport(t, s.ns, "fresh", ready("a"))
 	s.members["a"].wantCondition(t, s.ns, "fresh", exported, "False", "Failed")
 	s.restart(t, "b")
-	for time.Since(began) < outage() {
-		s.members["b"].wantEndpoints(t, s.ns, "moving", before)
-		time.Sleep(100 * time.Millisecond)
-	}
+	time.Sleep(time.Until(began.Add(outage()))) // nothing to wait for: nothing may happen
+	keeps()
 	if err := s.Hub.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -357,11 +355,12 @@ func TestHubEmptied(t *testing.T) {
 	s.published(t)
 	s.converge(t)
 	defer s.lease(t, keep)()
+	b := s.members["b"]
+	keeps := b.keeps(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
 	s.members["a"].Agent.Kill()
-	s.members["b"].Agent.Kill()
+	b.Agent.Kill()
 	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointRecord{})
 	began := time.Now()
-	b := s.members["b"]
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -378,10 +377,8 @@ func TestHubEmptied(t *testing.T) {
 		}
 		return nil
 	})
-	for time.Since(began) < outage() {
-		b.wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
-		time.Sleep(100 * time.Millisecond)
-	}
+	time.Sleep(time.Until(began.Add(outage()))) // nothing to wait for: nothing may happen
+	keeps()
 	if err := s.members["a"].Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -395,6 +392,10 @@ func TestHubEmptied(t *testing.T) {
 // again, nor then.
 func TestHubEmptiedOfAll(t *testing.T) {
 	s := steady(t)
+	var keeps []func()
+	for _, id := range []string{"a", "b"} {
+		keeps = append(keeps, s.members[id].keeps(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080"))
+	}
 	began := time.Now()
 	s.empty(
 		t,
@@ -415,11 +416,9 @@ func TestHubEmptiedOfAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for time.Since(began) < outage() {
-		for _, id := range []string{"a", "b"} {
-			s.members[id].wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
-		}
-		time.Sleep(100 * time.Millisecond)
+	time.Sleep(time.Until(began.Add(outage()))) // nothing to wait for: nothing may happen
+	for _, until := range keeps {
+		until()
 	}
 	root, err := lab.Root()
 	if err != nil {
@@ -510,9 +509,7 @@ func TestMemberAPIServerAway(t *testing.T) {
 	began := time.Now()
 	s.move(t)
 	// and an agent that gave up its election would not renew for 35
-	for time.Since(began) < max(outage(), 50*time.Second) {
-		time.Sleep(100 * time.Millisecond)
-	}
+	time.Sleep(time.Until(began.Add(max(outage(), 50*time.Second))))
 	if err := s.members["b"].Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -574,9 +571,7 @@ func TestTwoAtOnce(t *testing.T) {
 	began := time.Now()
 	s.move(t)
 	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
-	for time.Since(began) < max(outage(), 65*time.Second) {
-		time.Sleep(100 * time.Millisecond)
-	}
+	time.Sleep(time.Until(began.Add(max(outage(), 65*time.Second))))
 	if err := s.Hub.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -599,7 +594,7 @@ func TestUnexportInQuietTimes(t *testing.T) {
 		s.wantCode(t, dns.RcodeSuccess)
 	}
 	slices.Sort(took)
-	if t.Logf("the name was gone in both members after %v", took); took[1] > 5*time.Second {
+	if t.Logf("the name was gone in both members after %v", took); took[1] > 9*time.Second {
 		t.Errorf("unexported, the name was there for %v", took)
 	}
 	s.settled(t)

@@ -103,26 +103,17 @@ func startWith(ctx context.Context, o lab.ClusterSetOptions) (*set, error) {
 		return nil, err
 	}
 	s := &set{ClusterSet: cs, members: map[string]*member{}}
-	if s.hub, err = admin(cs.Hub); err != nil {
+	if s.hub, err = cs.Hub.Client(agent.Scheme()); err != nil {
 		return s, err
 	}
 	for _, m := range cs.Members {
-		c, err := admin(m.Cluster)
+		c, err := m.Cluster.Client(agent.Scheme())
 		if err != nil {
 			return s, err
 		}
 		s.members[m.ID] = &member{m, c}
 	}
 	return s, nil
-}
-
-func admin(cp *lab.ControlPlane) (client.Client, error) {
-	cfg, err := cp.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg.QPS = -1
-	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
 func tail(s string, lines int) string {
@@ -177,17 +168,8 @@ func (m *member) remove(t *testing.T, objects ...client.Object) {
 // eventually asks until there is no error.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	// asking takes the API server's time
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: after %v: %v", what, limit, err)
-		}
-		time.Sleep(pause)
+	if err := lab.Until(t.Context(), limit, what, ask); err != nil {
+		t.Fatal(err)
 	}
 }
 

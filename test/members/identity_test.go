@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -42,6 +44,21 @@ func (m *member) throughout(t *testing.T, ns, name string, wrong func(got map[st
 	}
 }
 
+// keeps has the member have exactly these endpoints of a name until the function that it returns is called, which fails
+// for all else that was seen.
+func (m *member) keeps(t *testing.T, ns, name string, want ...string) (until func()) {
+	t.Helper()
+	stop := m.throughout(t, ns, name, func(got map[string]bool) bool {
+		return len(got) != len(want) || slices.ContainsFunc(want, func(w string) bool { return !got[w] })
+	})
+	return func() {
+		t.Helper()
+		if bad := stop(); len(bad) > 0 {
+			t.Errorf("%s: %d times other endpoints of %s than %v: %s", m.ID, len(bad), name, want, bad[0])
+		}
+	}
+}
+
 // clone is another cluster that is r as it is now, but for one thing: it serves web from elsewhere.
 func (j *joining) clone(t *testing.T, ns string) *member {
 	t.Helper()
@@ -65,7 +82,7 @@ func (j *joining) clone(t *testing.T, ns string) *member {
 	if err := clone.Cluster.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	if clone.Client, err = admin(clone.Cluster); err != nil {
+	if clone.Client, err = clone.Cluster.Client(agent.Scheme()); err != nil {
 		t.Fatal(err)
 	}
 	svc := service(ns, "web")

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -63,7 +64,7 @@ func (j *joining) cluster(t *testing.T) *member {
 	if err := cp.ApplyFolder(t.Context(), filepath.Join(root, "deploy/member")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := admin(cp)
+	c, err := cp.Client(agent.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,11 +62,7 @@ func TestI8BothVersions(t *testing.T) {
 	if err := apiextensionsv1.AddToScheme(known); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := a.Cluster.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: known})
+	c, err := a.Cluster.Client(known)
 	if err != nil {
 		t.Fatal(err)
 	}

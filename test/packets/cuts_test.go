@@ -31,10 +31,11 @@ type dialer struct {
 
 const (
 	dialEvery = 100 * time.Millisecond
-	dialLimit = 2 * time.Second // a connection that takes longer has failed
+	dialLimit = 2 * time.Second // around a cut
 )
 
-func dialing(t *testing.T, c *cluster, to netip.AddrPort) *dialer {
+// dialing begins; a connection that takes longer than the limit has failed.
+func dialing(t *testing.T, c *cluster, to netip.AddrPort, limit time.Duration) *dialer {
 	d := &dialer{end: make(chan struct{})}
 	d.all.Go(func() {
 		pace := time.NewTicker(dialEvery)
@@ -46,7 +47,7 @@ func dialing(t *testing.T, c *cluster, to netip.AddrPort) *dialer {
 			case began := <-pace.C:
 				d.all.Go(func() {
 					answer := ""
-					f, err := c.pod.openWithin(dialLimit, "tcp", netip.Addr{}, to)
+					f, err := c.pod.openWithin(limit, "tcp", netip.Addr{}, to)
 					if err == nil {
 						answer, _ = f.ask() // "" with an error
 						_ = f.Close()

@@ -19,14 +19,10 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
@@ -191,20 +187,8 @@ func (w *world) start(ctx context.Context) (err error) {
 // nodeName is the same in all clusters, as it often is: an equal name is not this cluster's node.
 const nodeName = "node"
 
-func (c *cluster) start(ctx context.Context) error {
-	config, err := c.Cluster.RESTConfig()
-	if err != nil {
-		return err
-	}
-	config.QPS = -1
-	known := runtime.NewScheme()
-	if err := errors.Join(
-		scheme.AddToScheme(known), mcsv1beta1.Install(known), hubv1alpha1.AddToScheme(known),
-		aboutv1beta1.AddToScheme(known),
-	); err != nil {
-		return err
-	}
-	if c.Client, err = client.New(config, client.Options{Scheme: known}); err != nil {
+func (c *cluster) start(ctx context.Context) (err error) {
+	if c.Client, err = c.Cluster.Client(agent.Scheme()); err != nil {
 		return err
 	}
 	node := &corev1.Node{

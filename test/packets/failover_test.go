@@ -40,14 +40,20 @@ func newFailover(t *testing.T) *failover {
 	for _, c := range w.clusters {
 		f.move(t, c)
 	}
-	for _, c := range w.clusters {
-		for _, other := range w.clusters {
+	f.hear(t, w.clusters...)
+	return f
+}
+
+// hear waits until these clusters know that all others answer.
+func (f *failover) hear(t *testing.T, by ...*cluster) {
+	t.Helper()
+	for _, c := range by {
+		for _, other := range f.clusters {
 			if other != c {
 				f.wantState(t, c, other, "Answers")
 			}
 		}
 	}
-	return f
 }
 
 // move ends the cluster's agent and starts one in the node's network namespace, with the same ServiceAccounts; at
@@ -177,29 +183,35 @@ func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, want int) {
 	})
 }
 
-// tried waits until a Pod of a cluster has answered the agent of each of these: its silence proves nothing before. No
-// client may dial meanwhile.
-func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) {
+// tried counts the answers of a cluster's Pods to the agents of these. wait waits until each agent has had one: before,
+// the silence of Pods proves nothing. An agent tries them once they are exported, or once it starts; no client may dial
+// until then.
+func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) (wait func()) {
 	t.Helper()
+	name := func(c *cluster) string { return "tried-by-" + c.ID }
 	for _, c := range by {
-		name := "tried-by-" + c.ID
-		err := f.filter(of, name, fmt.Sprintf(
+		err := f.filter(of, name(c), fmt.Sprintf(
 			"iifname LINK oifname node%d tcp sport 8080 tcp flags & (syn | ack) == syn | ack counter", c.node.number))
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprintf("a Pod of %s answers the agent of %s", of.ID, c.ID), func() error {
-			return f.net.router.Do(func() error {
-				table := fmt.Sprintf("%s-node%d", name, of.node.number)
-				out, err := exec.Command("nft", "list", "table", "inet", table).CombinedOutput()
-				if err != nil || strings.Contains(string(out), "counter packets 0 ") {
-					err = errors.Join(err, errors.New(string(out)))
-				}
-				return err
+	}
+	return func() {
+		t.Helper()
+		for _, c := range by {
+			eventually(t, fmt.Sprintf("a Pod of %s answers the agent of %s", of.ID, c.ID), func() error {
+				return f.net.router.Do(func() error {
+					table := fmt.Sprintf("%s-node%d", name(c), of.node.number)
+					out, err := exec.Command("nft", "list", "table", "inet", table).CombinedOutput()
+					if err != nil || strings.Contains(string(out), "counter packets 0 ") {
+						err = errors.Join(err, errors.New(string(out)))
+					}
+					return err
+				})
 			})
-		})
-		if err := f.filter(of, name); err != nil {
-			t.Fatal(err)
+			if err := f.filter(of, name(c)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -209,8 +221,10 @@ func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) {
 func TestF4PowerCut(t *testing.T) {
 	f := newFailover(t)
 	svc := service(f.ns, tcp("http", 80))
+	tried := f.tried(t, f.c, f.a, f.b)
 	f.c.exports(t, svc.DeepCopy(), "c1", "c2")
 	f.a.exports(t, svc.DeepCopy(), "a1")
+	tried()
 	vip := map[*cluster]netip.AddrPort{}
 	for _, c := range f.clusters {
 		v4, _ := c.vips(t, f.ns, "a", "c")
@@ -220,17 +234,14 @@ func TestF4PowerCut(t *testing.T) {
 	t.Cleanup(func() { f.power(t, f.c, true) })
 	var measured measuredCuts
 	for range times(t, "CUTS", 3) {
-		f.tried(t, f.c, f.a, f.b)
-		dialers := []*dialer{dialing(t, f.a, vip[f.a]), dialing(t, f.b, vip[f.b])}
+		dialers := []*dialer{dialing(t, f.a, vip[f.a], dialLimit), dialing(t, f.b, vip[f.b], dialLimit)}
 		cut := time.Now()
 		f.power(t, f.c, false)
 		for _, c := range []*cluster{f.a, f.b} {
 			f.wantEndpoints(t, c, f.c, 0)
 			f.wantEndpoints(t, c, f.a, 2)
 		}
-		if d := time.Since(cut); d > 20*time.Second {
-			t.Errorf("the endpoints were gone after %v", d)
-		}
+		t.Logf("the endpoints were gone after %v", time.Since(cut))
 		// Who reaches nobody decides about nobody.
 		for _, from := range []*cluster{f.a, f.c} {
 			if n, err := f.endpointsOf(t, f.c, from); err != nil || n == 0 {
@@ -268,6 +279,7 @@ func TestF4PowerCut(t *testing.T) {
 // new one from the same source port would follow them.
 func (f *failover) forgetFlaps(t *testing.T) {
 	t.Helper()
+	tried := f.tried(t, f.c, f.a, f.b)
 	for _, c := range []*cluster{f.a, f.b} {
 		f.moved[c].Terminate()
 		lease := &coordinationv1.Lease{}
@@ -282,13 +294,8 @@ func (f *failover) forgetFlaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []*cluster{f.a, f.b} {
-		for _, other := range f.clusters {
-			if other != c {
-				f.wantState(t, c, other, "Answers")
-			}
-		}
-	}
+	tried()
+	f.hear(t, f.a, f.b)
 }
 
 // TestF4SilentAgent: a cluster whose agent is dead, while its endpoints answer, loses nothing, even once its Lease has
@@ -302,20 +309,23 @@ func TestF4SilentAgent(t *testing.T) {
 	f.moved[f.c].Kill()
 	for _, c := range []*cluster{f.a, f.b} {
 		f.wantState(t, c, f.c, "Serving")
-		for began, expired := time.Now(), false; !expired; {
+		var expired time.Time
+		for began := time.Now(); expired.IsZero() || time.Since(expired) < 10*time.Second; {
 			lease := &coordinationv1.Lease{}
 			name := client.ObjectKey{Namespace: "clusterset-system", Name: "source-c"}
 			if err := c.Get(t.Context(), name, lease); err != nil {
 				t.Fatal(err)
 			}
-			expired = lease.Annotations["clusterset-dns.io/lease-expired"] == "true"
-			if time.Since(began) > 2*time.Minute {
+			if expired.IsZero() && lease.Annotations["clusterset-dns.io/lease-expired"] == "true" {
+				expired = time.Now()
+			}
+			if expired.IsZero() && time.Since(began) > 2*time.Minute {
 				t.Fatalf("%s: the Lease of c has not expired", c.ID)
 			}
+			if n, err := f.endpointsOf(t, c, f.c); err != nil || n != 2 {
+				t.Fatalf("%s has %d endpoints of c, want 2; its Lease expired at %v; %v", c.ID, n, expired, err)
+			}
 			time.Sleep(100 * time.Millisecond) // the rate of looks
-		}
-		if n, err := f.endpointsOf(t, c, f.c); err != nil || n == 0 {
-			t.Errorf("%s has %d endpoints of c, %v", c.ID, n, err)
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -80,18 +78,7 @@ func TestC7ExportersDisagreeAboutFamilies(t *testing.T) {
 	wantVIPs(common, "a", "b", "c")
 	wantAnswers(withB, withC)
 	for _, c := range w.clusters {
-		eventually(t, c.ID+"'s export is told of the conflict", func() error {
-			e := &mcsv1beta1.ServiceExport{}
-			if err := c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "web"}, e); err != nil {
-				return err
-			}
-			told := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
-			if told == nil || told.Status != "True" ||
-				told.Reason != string(mcsv1beta1.ServiceExportReasonIPFamilyConflict) {
-				return fmt.Errorf("%+v", e.Status.Conditions)
-			}
-			return nil
-		})
+		c.wantConflict(t, ns, string(mcsv1beta1.ServiceExportReasonIPFamilyConflict))
 	}
 
 	w.b.unexports(t, fourOnly)

@@ -32,9 +32,9 @@ type disturbances struct {
 	*failover
 	t *testing.T
 
+	members, hub *draws
+
 	mu       sync.Mutex
-	random   *rand.Rand
-	left     int // to begin
 	happened map[string]int
 	now      []string      // what is wrong at present
 	apart    map[pair]bool // the network of one is down, or was and the endpoints are not back
@@ -44,6 +44,20 @@ type disturbances struct {
 	wrongly  []string               // evictions
 	rightly  int
 	looks    map[*cluster]int // at its endpoints
+}
+
+// draws are those of the members' faults, or of the hub's, which happen beside them: one seed replays both.
+type draws struct {
+	*rand.Rand
+	left int // faults to begin
+}
+
+// of returns those of a member; nil is the hub.
+func (d *disturbances) of(c *cluster) *draws {
+	if c == nil {
+		return d.hub
+	}
+	return d.members
 }
 
 // disturbance is one kind of fault.
@@ -95,7 +109,6 @@ var ofMembers = []disturbance{
 		},
 		func(d *disturbances, c *cluster) error { return d.filter(c, "loss") },
 	},
-	{"CPU at 100 %", 5 * time.Second, 9 * time.Second, (*disturbances).burn, (*disturbances).stopBurning},
 	{
 		"a NetworkPolicy blocks the agent's port", 5 * time.Second, 9 * time.Second,
 		func(d *disturbances, c *cluster) error {
@@ -135,6 +148,11 @@ var ofMembers = []disturbance{
 	{"a flap of the network", 0, 0, (*disturbances).flap, func(*disturbances, *cluster) error { return nil }},
 }
 
+// burns happens in runs of many faults: all clusters, and other tests, share this machine.
+var burns = disturbance{
+	"CPU at 100 %", 5 * time.Second, 9 * time.Second, (*disturbances).burn, (*disturbances).stopBurning,
+}
+
 // longDead is rare: it takes long.
 var longDead = disturbance{
 	"agent killed for longer than its Lease", 65 * time.Second, 70 * time.Second,
@@ -170,12 +188,12 @@ var ofHub = []disturbance{
 	},
 	{
 		"hub restored from a snapshot", 0, 0,
-		func(d *disturbances, _ *cluster) error {
+		func(d *disturbances, hub *cluster) error {
 			snapshot, err := d.set.Hub.Snapshot()
 			if err != nil {
 				return err
 			}
-			d.pause(time.Second, 9*time.Second)
+			d.pause(hub, time.Second, 9*time.Second)
 			return errors.Join(d.set.Hub.Restore(d.ctx, snapshot), os.RemoveAll(snapshot))
 		},
 		func(*disturbances, *cluster) error { return nil },
@@ -221,11 +239,13 @@ func (d *disturbances) restoreLinks(*cluster) error {
 
 // flap cuts a cluster's network for a moment. On a machine that is busy it may take longer: then it counts as a cut.
 func (d *disturbances) flap(c *cluster) error {
+	cut := sync.OnceFunc(func() { d.network(c, false) })
+	long := time.AfterFunc(2800*time.Millisecond, cut)
 	err := d.filter(c, "power", "iifname LINK drop", "oifname LINK drop")
-	long := time.AfterFunc(2800*time.Millisecond, func() { d.network(c, false) })
-	d.pause(500*time.Millisecond, 2500*time.Millisecond)
+	d.pause(c, 500*time.Millisecond, 2500*time.Millisecond)
 	err = errors.Join(err, d.filter(c, "power"))
 	if !long.Stop() {
+		cut() // the timer may be late
 		d.network(c, true)
 	}
 	return err
@@ -248,8 +268,7 @@ var burning struct {
 	all []*exec.Cmd
 }
 
-// burn takes the CPU of all: clusters share a machine here. Each burner ends after 20 s of CPU, even if the test is
-// killed.
+// burn takes the CPU of all. Each burner ends after 20 s of CPU, even if the test is killed.
 func (d *disturbances) burn(*cluster) (err error) {
 	burning.Lock()
 	defer burning.Unlock()
@@ -296,11 +315,9 @@ func (d *disturbances) pairs() (out []pair) {
 	return out
 }
 
-func (d *disturbances) pause(from, to time.Duration) {
-	d.mu.Lock()
-	more := d.random.Int64N(int64(to-from) + 1)
-	d.mu.Unlock()
-	time.Sleep(from + time.Duration(more)) // how long a fault lasts
+// pause is how long a fault of a member or the hub lasts.
+func (d *disturbances) pause(of *cluster, from, to time.Duration) {
+	time.Sleep(from + time.Duration(d.of(of).Int64N(int64(to-from)+1)))
 }
 
 // happen lets disturbances of these kinds happen to one of these at a time, until none is left. The rare ones are among
@@ -311,9 +328,7 @@ func (d *disturbances) happen(kinds, rare []disturbance, to ...*cluster) {
 		if turn%3 == 0 {
 			next = append(next, rare...)
 		}
-		d.mu.Lock()
-		d.random.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
-		d.mu.Unlock()
+		d.of(to[0]).Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
 		for _, k := range next {
 			if !d.happenOnce(k, to) {
 				return
@@ -324,21 +339,21 @@ func (d *disturbances) happen(kinds, rare []disturbance, to ...*cluster) {
 
 // happenOnce lets one disturbance happen to one of these. It returns false if none is left, or all is lost.
 func (d *disturbances) happenOnce(k disturbance, to []*cluster) bool {
-	d.mu.Lock()
-	if d.left == 0 {
-		d.mu.Unlock()
+	draws := d.of(to[0])
+	if draws.left == 0 {
 		return false
 	}
-	d.left--
-	c, what := to[d.random.IntN(len(to))], k.name
+	draws.left--
+	c, what := to[draws.IntN(len(to))], k.name
 	if c != nil {
 		what += ", " + c.ID
 	}
+	d.mu.Lock()
 	d.happened[k.name]++
 	d.now = append(d.now, what)
 	d.mu.Unlock()
 	err := k.begin(d, c)
-	d.pause(k.from, k.to)
+	d.pause(c, k.from, k.to)
 	if err = errors.Join(err, k.end(d, c)); err == nil {
 		err = d.settle()
 	}
@@ -352,15 +367,19 @@ func (d *disturbances) happenOnce(k disturbance, to []*cluster) bool {
 	return true
 }
 
-// settle waits until the agents hear of each other again, but for what is not back yet.
+// settle waits until no agent may decide by the last fault any more: pairs whose network was down are evicted, or known
+// to be alive, and all others hear of each other.
 func (d *disturbances) settle() error {
 	var last error
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(200 * time.Millisecond) {
 		last = nil
 		for _, p := range d.pairs() {
 			d.mu.Lock()
-			apart := d.apart[p]
+			apart, evicted, down := d.apart[p], d.evicted[p], d.down[p.from] || time.Since(d.back[p.from]) < convicting
 			d.mu.Unlock()
+			if down || apart && !evicted {
+				last = fmt.Errorf("%s of %s: not decided", p.of.ID, p.from.ID)
+			}
 			if p.of == p.from || apart {
 				continue
 			}
@@ -485,12 +504,12 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 			f.wantEndpoints(t, c, from, 4)
 		}
 	}
-	seed := uint64(times(t, "FAULTS_SEED", 27))
+	seed, faults := uint64(times(t, "FAULTS_SEED", 27)), times(t, "FAULTS", 6)
 	d := &disturbances{
 		failover: f,
 		t:        t,
-		random:   rand.New(rand.NewPCG(seed, 0)),
-		left:     times(t, "FAULTS", 6),
+		members:  &draws{rand.New(rand.NewPCG(seed, 0)), (faults + 1) / 2},
+		hub:      &draws{rand.New(rand.NewPCG(seed, 1)), faults / 2},
 		happened: map[string]int{},
 		apart:    map[pair]bool{},
 		down:     map[*cluster]bool{},
@@ -498,17 +517,18 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 		evicted:  map[pair]bool{},
 		looks:    map[*cluster]int{},
 	}
-	began, many := time.Now(), d.left >= 100
+	began, kinds := time.Now(), slices.Clone(ofMembers)
 	watched, enough := context.WithCancel(t.Context())
 	var watchers, happening sync.WaitGroup
 	for _, c := range f.clusters {
 		watchers.Go(func() { d.watch(watched, c) })
 	}
 	happening.Go(func() {
-		if many {
+		if faults >= 100 {
+			kinds = append(kinds, burns)
 			d.happenOnce(flaps, f.clusters)
 		}
-		d.happen(ofMembers, []disturbance{longDead}, f.clusters...)
+		d.happen(kinds, []disturbance{longDead}, f.clusters...)
 	})
 	happening.Go(func() { d.happen(ofHub, nil, nil) })
 	happening.Wait()
@@ -563,7 +583,7 @@ endpoints of each cluster. Their Pods served throughout.
 
 func (d *disturbances) write(page string, began time.Time, seed uint64) error {
 	rows, all := "", 0
-	for _, k := range slices.Concat(ofMembers, []disturbance{longDead, flaps}, ofHub) {
+	for _, k := range slices.Concat(ofMembers, []disturbance{burns, longDead, flaps}, ofHub) {
 		rows += fmt.Sprintf("| %s | %d |\n", k.name, d.happened[k.name])
 		all += d.happened[k.name]
 	}

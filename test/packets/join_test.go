@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -130,14 +129,7 @@ func (w *world) stranger(t *testing.T, id, namespace string) *cluster {
 // joins makes the stranger a member until the test ends. Then the hub forgets it, for tests that count members.
 func (w *world) joins(t *testing.T, c *cluster) {
 	t.Helper()
-	config, err := w.set.Hub.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, err := client.New(config, client.Options{Scheme: agent.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hub := allKinds(t, w.set.Hub)
 	members := w.set.Members
 	t.Cleanup(func() {
 		w.set.Members = members
@@ -151,6 +143,7 @@ func (w *world) joins(t *testing.T, c *cluster) {
 			}
 		}
 	})
+	var err error
 	if c.Member, err = w.set.Join(t.Context(), c.ID, c.Cluster); err != nil {
 		t.Fatal(err)
 	}

@@ -82,6 +82,9 @@ func (r *record) lasting(c *cluster, protocol string, to netip.AddrPort, want st
 }
 
 func (r *record) stream(what string, ask func() (string, error)) {
+	r.mu.Lock()
+	r.made[what] = 0 // more waits for this stream, too
+	r.mu.Unlock()
 	r.all.Go(func() {
 		pace := time.NewTicker(2 * time.Millisecond) // else they use up all ports
 		defer pace.Stop()

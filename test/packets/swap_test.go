@@ -93,11 +93,7 @@ func (w *world) mode(t *testing.T, mode hubv1alpha1.VIPMode) {
 // allKinds is an admin's client that knows ours, too.
 func allKinds(t *testing.T, cp *lab.ControlPlane) client.Client {
 	t.Helper()
-	config, err := cp.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(config, client.Options{Scheme: agent.Scheme()})
+	c, err := cp.Client(agent.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,17 @@ func (c *cluster) readyAre(t *testing.T, namespace string, names ...string) {
 	}
 }
 
+// regions puts a and b into eu, and c into us, until the end of the test.
+func (w *world) regions(t *testing.T) {
+	t.Helper()
+	for c, region := range map[*cluster]string{w.a: "eu", w.b: "eu", w.c: "us"} {
+		p := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
+		p.Spec.Value = region
+		c.create(t, p)
+		t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), p) })
+	}
+}
+
 // prefer sets the annotations of the cluster's export of web.
 func (c *cluster) prefer(t *testing.T, namespace string, annotations map[string]string) {
 	t.Helper()
@@ -55,12 +66,7 @@ func (c *cluster) prefer(t *testing.T, namespace string, annotations map[string]
 // without a failed connection while endpoints drain, returns after 10 s, and a list without any fails closed.
 func TestT2OrderOfClusters(t *testing.T) {
 	w, ns := clusters(t)
-	for c, region := range map[*cluster]string{w.a: "eu", w.b: "eu", w.c: "us"} {
-		p := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
-		p.Spec.Value = region
-		c.create(t, p)
-		t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), p) })
-	}
+	w.regions(t)
 	svc := service(ns, tcp("http", 80))
 	vip := map[*cluster]netip.AddrPort{}
 	for _, c := range w.clusters {

@@ -508,7 +508,8 @@ func TestTokensAreOnesOwnAndShort(t *testing.T) {
 
 func TestMembersHaveNoOtherRights(t *testing.T) {
 	e := setUp(t)
-	got := rights(t, e, home, "system:serviceaccount:"+home+":mcs-a")
+	got, err := e.cp.Rights(t.Context(), home, "system:serviceaccount:"+home+":mcs-a")
+	must(t, err)
 	want := []string{
 		"clusterprofiles.multicluster.x-k8s.io [get list watch patch]",
 		"clusterprofiles.multicluster.x-k8s.io/status [patch]",

@@ -283,39 +283,13 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	}
 	want[system] = append(want[system], want["default"]...)
 	for ns, want := range want {
-		got := rights(t, e, ns, "system:serviceaccount:"+system+":clusterset-controller")
+		got, err := e.cp.Rights(t.Context(), ns, "system:serviceaccount:"+system+":clusterset-controller")
+		must(t, err)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("in %s it may\n%s\nwant\n%s", ns, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-}
-
-// rights are what user may in a namespace, sorted, without what every authenticated user may.
-func rights(t *testing.T, e *environment, namespace, user string) (out []string) {
-	t.Helper()
-	text, err := e.cp.Kubectl(
-		t.Context(),
-		"",
-		"auth",
-		"can-i",
-		"--list",
-		"--no-headers",
-		"-n",
-		namespace,
-		"--as="+user,
-	)
-	must(t, err)
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if strings.HasPrefix(f[0], "[") || strings.HasPrefix(f[0], "self") {
-			continue
-		}
-		line = strings.Replace(strings.Join(f, " "), " []", "", 1) // no non-resource URLs
-		out = append(out, strings.Replace(line, " []", "", 1))     // no names, where there are none
-	}
-	slices.Sort(out)
-	return out
 }
 
 // The namespace enforces the Pod Security Standard "restricted".

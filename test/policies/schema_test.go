@@ -144,6 +144,9 @@ var clusterSetRules = []wrong{
 	{"spec.namespaces.allow", []any{""}, "spec.namespaces.allow[0] in body should match"},
 	{"spec.namespaces.allow", list(65, "a"), "must have at most 64 items"},
 	{"spec.lease.durationSeconds", int64(1), "should be greater than or equal to 2"},
+	{"spec.lease.renewSeconds", int64(86401), "should be less than or equal to 86400"},
+	{"spec.lease.durationSeconds", int64(86401), "should be less than or equal to 86400"},
+	{"spec.lease.graceSeconds", int64(86401), "should be less than or equal to 86400"},
 }
 
 func TestSchemasRefuse(t *testing.T) {

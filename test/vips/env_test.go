@@ -185,19 +185,12 @@ func connect(cp *lab.ControlPlane, as string) (client.Client, error) {
 // eventually asks until there is no error.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	began, deadline := time.Now(), time.Now().Add(limit)
-	for {
-		err := ask()
-		if took := time.Since(began); err == nil {
-			if took > time.Second {
-				t.Logf("%s: %s", took.Round(100*time.Millisecond), what)
-			}
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: after %v: %v", what, limit, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	began := time.Now()
+	if err := lab.Until(t.Context(), limit, what, ask); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Logf("%s: %s", took.Round(100*time.Millisecond), what)
 	}
 }
 
