@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,10 +25,11 @@ import (
 // The API servers and the hub stay in reach of all, so that only what answers tells who is alive.
 type failover struct {
 	*world
-	ns    string
-	ctx   context.Context // outlives the test, for what is put back
-	moved map[*cluster]*lab.Controller
-	toHub map[*cluster]*lab.Forwarder // the way of the moved agent
+	ns     string
+	ctx    context.Context // outlives the test, for what is put back
+	moved  map[*cluster]*lab.Controller
+	toHub  map[*cluster]*lab.Forwarder // the way of the moved agent
+	proven func()                      // waits until Pods of c have answered the moved agents of a and b
 }
 
 func newFailover(t *testing.T) *failover {
@@ -37,6 +39,7 @@ func newFailover(t *testing.T) *failover {
 		world: w, ns: ns, ctx: context.WithoutCancel(t.Context()),
 		moved: map[*cluster]*lab.Controller{}, toHub: map[*cluster]*lab.Forwarder{},
 	}
+	f.proven = f.tried(t, f.c, f.a, f.b)
 	for _, c := range w.clusters {
 		f.move(t, c)
 	}
@@ -184,18 +187,23 @@ func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, want int) {
 }
 
 // tried counts the answers of a cluster's Pods to the agents of these. wait waits until each agent has had one: before,
-// the silence of Pods proves nothing. An agent tries them once they are exported, or once it starts; no client may dial
-// until then.
+// the silence of Pods proves nothing. An agent tries Pods once it starts, or once the first are exported; no client may
+// dial until then.
 func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) (wait func()) {
 	t.Helper()
 	name := func(c *cluster) string { return "tried-by-" + c.ID }
 	for _, c := range by {
-		err := f.filter(of, name(c), fmt.Sprintf(
-			"iifname LINK oifname node%d tcp sport 8080 tcp flags & (syn | ack) == syn | ack counter", c.node.number))
-		if err != nil {
+		answers := func(pods string) string {
+			return fmt.Sprintf("iifname LINK oifname node%d %s tcp flags & (syn | ack) == syn | ack counter",
+				c.node.number, pods)
+		}
+		if err := f.filter(of, name(c), answers(fmt.Sprintf("ip saddr 10.%d.0.0/16", 200+of.node.number)),
+			answers(fmt.Sprintf("ip6 saddr fd02:%d::/48", of.node.number))); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = f.filter(of, name(c)) })
 	}
+	some := regexp.MustCompile("counter packets [1-9]")
 	return func() {
 		t.Helper()
 		for _, c := range by {
@@ -203,15 +211,12 @@ func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) (wait func()
 				return f.net.router.Do(func() error {
 					table := fmt.Sprintf("%s-node%d", name(c), of.node.number)
 					out, err := exec.Command("nft", "list", "table", "inet", table).CombinedOutput()
-					if err != nil || strings.Contains(string(out), "counter packets 0 ") {
+					if err != nil || !some.Match(out) {
 						err = errors.Join(err, errors.New(string(out)))
 					}
 					return err
 				})
 			})
-			if err := f.filter(of, name(c)); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 }
@@ -221,10 +226,9 @@ func (f *failover) tried(t *testing.T, of *cluster, by ...*cluster) (wait func()
 func TestF4PowerCut(t *testing.T) {
 	f := newFailover(t)
 	svc := service(f.ns, tcp("http", 80))
-	tried := f.tried(t, f.c, f.a, f.b)
 	f.c.exports(t, svc.DeepCopy(), "c1", "c2")
 	f.a.exports(t, svc.DeepCopy(), "a1")
-	tried()
+	f.proven()
 	vip := map[*cluster]netip.AddrPort{}
 	for _, c := range f.clusters {
 		v4, _ := c.vips(t, f.ns, "a", "c")
@@ -279,12 +283,13 @@ func TestF4PowerCut(t *testing.T) {
 // new one from the same source port would follow them.
 func (f *failover) forgetFlaps(t *testing.T) {
 	t.Helper()
-	tried := f.tried(t, f.c, f.a, f.b)
+	var waits []func()
 	for _, c := range []*cluster{f.a, f.b} {
 		f.moved[c].Terminate()
 		lease := &coordinationv1.Lease{}
 		lease.Namespace, lease.Name = "clusterset-system", "source-c"
 		err := c.Delete(t.Context(), lease)
+		waits = append(waits, f.tried(t, f.c, c))
 		if err == nil {
 			err = errors.Join(
 				c.node.Do(func() error { return command("", "conntrack", "-F") }),
@@ -294,7 +299,9 @@ func (f *failover) forgetFlaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tried()
+	for _, wait := range waits {
+		wait()
+	}
 	f.hear(t, f.a, f.b)
 }
 

@@ -136,7 +136,6 @@ func TestF5ClientsOutsideGetTheNearestClusterThatIsAlive(t *testing.T) {
 	f := newFailover(t)
 	t.Cleanup(func() { f.cut(t) })
 	a, b, c := f.a, f.b, f.c
-	tried := f.tried(t, c, a, b)
 	o := f.outside(t)
 	want := func(what string, want ...*cluster) (took time.Duration) {
 		t.Helper()
@@ -154,7 +153,7 @@ func TestF5ClientsOutsideGetTheNearestClusterThatIsAlive(t *testing.T) {
 		}
 	}
 	want("everybody gets the nearest", a, b, c)
-	tried()
+	f.proven()
 
 	f.cut(t, [2]*cluster{c, a}, [2]*cluster{c, b})
 	t.Logf("gone from all answers after %v", want("c is cut off: Osaka goes to Europe", a, b, a))
