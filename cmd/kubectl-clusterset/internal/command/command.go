@@ -104,13 +104,13 @@ func repeat(r *root, cmd *cobra.Command) {
 	}
 }
 
-// advised adds a remedy to the error of a user who lacks a right, unless it has one. Quotas, policies and namespaces
-// that are being deleted forbid, too; RBAC alone says what a user "cannot" do.
+// advised adds a remedy to the error of a user who may lack a right, unless it has one. Quotas, policies and namespaces
+// that are being deleted forbid, too: the error says which it is.
 func advised(err error) error {
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot ") || report.HasRemedy(err) {
+	if !apierrors.IsForbidden(err) || report.HasRemedy(err) {
 		return err
 	}
-	remedy := "run the command as a cluster admin, or ask one for the right"
+	remedy := "if you lack a right, run the command as a cluster admin"
 	if strings.HasPrefix(err.Error(), "the hub: ") {
 		remedy += "; or name the ClusterSet's namespace with --hub-namespace"
 	}

@@ -75,7 +75,7 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(args)
 		err := cmd.ExecuteContext(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "\n  → run the command as a cluster admin") {
+		if err == nil || !strings.Contains(err.Error(), "\n  → if you lack a right, run the command as") {
 			t.Errorf("%v: %v", args, err)
 		}
 		if code, print := ExitCode(err); !print || code != map[bool]int{true: 2, false: 1}[args[0] == "status"] {
@@ -84,14 +84,14 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoLacksRightsIsToldToGetThem: quotas and namespaces that are being deleted forbid to everybody.
-func TestOnlyWhoLacksRightsIsToldToGetThem(t *testing.T) {
-	const ask, namespace = "\n  → run the command as a cluster admin", "ClusterSet's namespace with --hub-namespace"
+// TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace: an admin of one ClusterSet has no rights in another's.
+func TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace(t *testing.T) {
+	const ask = "\n  → if you lack a right, run the command as a cluster admin"
+	const namespace = "ClusterSet's namespace with --hub-namespace"
 	for _, c := range []struct {
 		where, why string
 		want       []bool // ask, namespace
 	}{
-		{"this cluster", "exceeded quota: q", []bool{false, false}},
 		{"this cluster", `User "u" cannot create resource "pods"`, []bool{true, false}},
 		{"the hub", `User "u" cannot list resource "clustersets"`, []bool{true, true}},
 	} {
