@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -36,6 +37,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
+)
+
+const (
+	tsigKey    = "key.example."
+	tsigSecret = "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="
 )
 
 // A transport carries a question to a server at a port.
@@ -88,7 +94,8 @@ var beside = []struct {
 	{name: "transfer", lines: "transfer {\nto *\n}"},
 	{
 		name:  "tsig",
-		lines: "tsig {\nsecret key.example. NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk=\nrequire none\n}",
+		lines: "tsig {\nsecret " + tsigKey + " " + tsigSecret + "\nrequire all\n}",
+		asked: []transport{signed(overUDP), signed(overTCP)},
 	},
 	{name: "view", lines: "view all {\nexpr client_ip() == '127.0.0.1'\n}"},
 	{name: "over DoT", lines: "tls DIR/cert DIR/key", scheme: "tls", asked: []transport{overTLS}},
@@ -108,7 +115,9 @@ func TestItAnswersBesideEveryPlugin(t *testing.T) {
 	t.Cleanup(func() { dnsserver.Directives, dnsserver.Quiet, caddy.Quiet = stock, quiet, quiet })
 	order()
 	dnsserver.Quiet, caddy.Quiet = true, true
-	api, err := stub.Start(stub.Shape{Imports: 1, Headless: []stub.Headless{{Name: "db", Endpoints: 30}}})
+	api, err := stub.Start(stub.Shape{Imports: 1, Headless: []stub.Headless{
+		{Name: "db", Endpoints: 30}, {Name: "large", Endpoints: 5000}, // the second fits into no message
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +134,11 @@ func TestItAnswersBesideEveryPlugin(t *testing.T) {
 			}
 			for _, ask := range asked {
 				check(t, func(r *dns.Msg) (*dns.Msg, error) { return ask(r, port) })
+				r := new(dns.Msg).SetQuestion("large.db.svc.clusterset.local.", dns.TypeA)
+				r.SetEdns0(dns.MinMsgSize, false)
+				if m, err := ask(r, port); err != nil || !m.Truncated {
+					t.Errorf("an answer that is too large: %v\n%v", err, m)
+				}
 			}
 		})
 	}
@@ -252,13 +266,26 @@ func files(t *testing.T) string {
 func at(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func exchange(network string, r *dns.Msg, port int) (*dns.Msg, error) {
-	c := dns.Client{Net: network, Timeout: 5 * time.Second, UDPSize: dns.MaxMsgSize, TLSConfig: insecureTLS()}
+	c := dns.Client{Net: network, Timeout: 5 * time.Second, UDPSize: dns.MaxMsgSize, TLSConfig: insecureTLS(),
+		TsigSecret: map[string]string{tsigKey: tsigSecret}}
 	m, _, err := c.Exchange(r, at(port))
 	return m, err
 }
 
 func insecureTLS(protocols ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}
+}
+
+// signed signs questions, and wants signed replies.
+func signed(ask transport) transport {
+	return func(r *dns.Msg, port int) (*dns.Msg, error) {
+		r = r.Copy().SetTsig(tsigKey, dns.HmacSHA256, 300, time.Now().Unix())
+		m, err := ask(r, port)
+		if err == nil && m.IsTsig() == nil && m.Rcode != dns.RcodeRefused { // the server refuses other classes
+			err = errors.New("the reply is not signed")
+		}
+		return m, err
+	}
 }
 
 func overUDP(r *dns.Msg, port int) (*dns.Msg, error) { return exchange("udp", r, port) }

@@ -2,8 +2,8 @@
 
 package main
 
-// The plugins of corefile.example. The others, with the SDKs of clouds, are a third of the source that make demo would
-// compile beside Kubernetes, and it starts none of them.
+// The plugins of corefile.example, and bind, which the demo adds. The others, with the SDKs of clouds, are a third of
+// the source that make demo would compile beside Kubernetes, and it starts none of them.
 import (
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"

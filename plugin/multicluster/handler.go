@@ -1,9 +1,8 @@
-// Package multicluster answers clusterset.local, the names of multi-cluster Services (KEP-1645),
-// from watches on ServiceImports and EndpointSlices. README.md is its man page; docs/spec/DNS.md
-// has the rules that comments name.
+// Package multicluster answers clusterset.local, the names of multi-cluster Services (KEP-1645), from watches on
+// ServiceImports and EndpointSlices. README.md is its man page; docs/spec/DNS.md has the rules that comments name.
 //
-// A question goes through three packages: query reads the name, catalog finds what it stands for,
-// reply makes the message. Package kube keeps the catalog.
+// A question goes through three packages: query reads the name, catalog finds what it stands for, reply makes the
+// message. Package kube keeps the catalog.
 package multicluster
 
 import (
@@ -49,6 +48,9 @@ func (m *Multicluster) Name() string { return pluginName }
 // Ready implements ready.Readiness for all stanzas together.
 func (m *Multicluster) Ready() bool { return m.load.Ready() }
 
+// CacheBypassZones implements cache.ZoneBypasser: answers come from memory, and a cache would make them older.
+func (m *Multicluster) CacheBypassZones() []string { return m.origins }
+
 // ServeDNS implements plugin.Handler.
 func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	zone, at := query.Zone(m.origins, r.Question[0].Name)
@@ -58,16 +60,18 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	if rcode := authority.Refuse(r); rcode != dns.RcodeSuccess {
 		return rcode, nil
 	}
-	rcode, next, err := m.serve(w, r, zone, at)
+	rcode, next, err := m.serve(ctx, w, r, zone, at)
 	if next {
 		return plugin.NextOrFailure(m.Name(), m.Next, ctx, w, r)
 	}
 	return rcode, err
 }
 
-// serve answers a question for a name that m.zones[zone] begins in at the offset at. next reports
-// that the question is for the next plugin, and that nothing was written.
-func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rcode int, next bool, err error) {
+// serve answers a question for a name that m.zones[zone] begins in at the offset at. next reports that the question is
+// for the next plugin, and that nothing was written.
+func (m *Multicluster) serve(
+	ctx context.Context, w dns.ResponseWriter, r *dns.Msg, zone, at int,
+) (rcode int, next bool, err error) {
 	if m.streams != nil && authority.OverStream(w) {
 		select {
 		case m.streams <- struct{}{}:
@@ -82,27 +86,22 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rc
 	if !m.source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
 		return dns.RcodeServerFailure, false, nil // L1
 	}
-	l := lookup{
-		r:      r,
-		zone:   m.zones[zone],
-		owner:  name[at:],
-		index:  m.source.Index(),
-		window: m.window(m.zones[zone]),
-		limit:  authority.Limit(w, r),
-	}
+	limit, signed := authority.Limit(ctx, w, r)
+	z, index := m.zones[zone], m.source.Index()
+	l := lookup{r: r, zone: z, owner: name[at:], index: index, window: m.window(z), limit: limit}
 	msg := l.answer(q)
 	if msg.Rcode == dns.RcodeNameError && m.Fall.Through(name) {
 		return 0, true, nil
 	}
+	msg.Compress = signed
 	if err := w.WriteMsg(msg); err != nil { // M5
 		return dns.RcodeServerFailure, false, plugin.Error(pluginName, err)
 	}
 	return msg.Rcode, false, nil
 }
 
-// window returns which endpoints of a large Service this TTL's answers have (M6), and where this
-// answer begins (M2). The latter is random: with a counter, a client that asks for A and AAAA in
-// turns would meet every second endpoint only.
+// window returns which endpoints of a large Service this TTL's answers have (M6), and where this answer begins (M2),
+// which is random: with a counter, a client that asks for A and AAAA in turns would meet every second endpoint only.
 func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
 	w := catalog.Window{Turn: rand.Uint64()}
 	if m.maxEndpoints > 0 {

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 
 	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
 )
 
 func init() {
@@ -279,9 +281,9 @@ func (s *server) ready() bool {
 func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 	c := startControl(t)
 	s := serve(t, input("clusterset.local:0 {\n bind 127.0.0.1\n}"))
-	fails := func(label string) {
+	fails := func(label, timeout string) {
 		t.Helper()
-		if _, err := s.Restart(c.corefile(label, "1h", "bind 192.0.2.77")); err == nil {
+		if _, err := s.Restart(c.corefile(label, timeout, "bind 192.0.2.77")); err == nil {
 			t.Fatal("a reload to an address that is not ours succeeded")
 		}
 	}
@@ -293,12 +295,17 @@ func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 			func() bool { return c.watched("watch="+label, 0) == n },
 		)
 	}
-	fails("a")
+	c.status.Store(hold)
+	fails("a", "100ms") // which waits that long for its lists
+	if all := loads.Open(); len(all) != 1 || !all[0].Ready() {
+		t.Errorf("the Pod was ready, and of %d loads none is", len(all))
+	}
+	c.status.Store(http.StatusOK)
 	watches("a", 1)
 	s.reload(c.corefile("b", "1h"))
 	watches("b", 1)
 	watches("a", 0)
-	fails("c")
+	fails("c", "1h")
 	watches("c", 0)
 	if n := len(loads.Open()); n != 1 {
 		t.Errorf("%d loads, want the one that serves", n)
@@ -306,6 +313,38 @@ func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 	if got := s.rcode(); got != dns.RcodeNameError {
 		t.Errorf("rcode %d after failed reloads", got)
 	}
+}
+
+// A cache in the same server block keeps no answer: a change is in the next one.
+func TestACacheKeepsNoAnswer(t *testing.T) {
+	db := stub.Headless{Name: "db", Endpoints: 2}
+	api, err := stub.Start(stub.Shape{Headless: []stub.Headless{db}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	s := serve(t, input(fmt.Sprintf(`clusterset.local:0 {
+		bind 127.0.0.1
+		cache 3600
+		multicluster {
+			endpoint %s
+			ttl 3600
+		}
+	}`, api.URL)))
+	answers := func(n int) func() bool {
+		return func() bool {
+			r := question("db.db.svc.clusterset.local.", dns.TypeA, 0)
+			m, err := dns.Exchange(r, s.Servers()[0].LocalAddr().String())
+			return err == nil && len(m.Answer) == n
+		}
+	}
+	eventually(t, "both endpoints", answers(2))
+	slice := db.Slices()[0]
+	slice.Endpoints[0].Conditions.Ready = new(false)
+	if err := api.PutSlice(slice); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the ready endpoint alone", answers(1))
 }
 
 // L4: a Corefile that cannot be shut down is no longer served, so its watches go and those of the new one stay.

@@ -91,7 +91,6 @@ func TestShedCountsClientsOnStreams(t *testing.T) {
 		}, // the server loses what has a zone
 		"UDP behind a proxy":         {proxyproto.NewAddr(udp, udp, []byte{1}), dns.RcodeSuccess},
 		"TCP behind a proxy":         {proxyproto.NewAddr(remoteTCP, remoteTCP, []byte{1}), dns.RcodeRefused},
-		"a refresh of cache's":       {&net.TCPAddr{}, dns.RcodeSuccess},
 		"an address that wraps none": {proxyproto.NewAddr(remoteTCP, nil, nil), dns.RcodeSuccess},
 	}
 	r := question("web.test.svc.clusterset.local.", dns.TypeA, 0)

@@ -71,14 +71,14 @@ func (e *External) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	if !synced && p.kind != apex {
 		return dns.RcodeServerFailure, nil // L1
 	}
-	l := lookup{
-		r: r, who: who, zone: e.zones[zone], owner: name[at:], table: e.source.table(), limit: authority.Limit(w, r),
-	}
+	limit, signed := authority.Limit(ctx, w, r)
+	l := lookup{r: r, who: who, zone: e.zones[zone], owner: name[at:], table: e.source.table(), limit: limit}
 	msg, tailored := l.answer(ctx, p)
 	if msg.Rcode == dns.RcodeNameError && e.Fall.Through(name) {
 		return plugin.NextOrFailure(pluginName, e.Next, ctx, w, r)
 	}
 	who.mark(msg, tailored)
+	msg.Compress = signed
 	if err := w.WriteMsg(msg); err != nil { // M5
 		return dns.RcodeServerFailure, plugin.Error(pluginName, err)
 	}

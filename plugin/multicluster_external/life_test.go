@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -196,6 +197,34 @@ func TestX4CacheAndNameserver(t *testing.T) {
 			t.Errorf("%s: warned %v, want %v", lines, got, warns)
 		}
 	}
+}
+
+// X5, M3: an answer that the tsig plugin signs fits the client's buffer, with its signature.
+func TestX5SignedAnswersFit(t *testing.T) {
+	var all string
+	for n := range names.MaxAddresses {
+		all += fmt.Sprintf("2001:db8::%x ", n)
+	}
+	api, err := stub.Start(stub.Shape{MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", all)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	const key, secret = "key.", "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="
+	tsig := fmt.Sprintf("tsig {\nsecret %s %s\nrequire all\n}\ntransfer {", key, secret)
+	input := corefile(kubeconfig(t, api.URL), "").(caddy.CaddyfileInput)
+	input.Contents = []byte(strings.Replace(string(input.Contents), "transfer {", tsig, 1))
+	i := serve(t, input)
+	defer stop(t, i)
+	eventually(t, "a signed answer", func() bool {
+		r := asked(web, dns.TypeAAAA, "").SetTsig(key, dns.HmacSHA256, 300, time.Now().Unix())
+		c := dns.Client{TsigSecret: map[string]string{key: secret}} // it reads 512 octets
+		m, _, err := c.Exchange(r, i.Servers()[0].LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Truncated && len(m.Answer) > 10 && m.IsTsig() != nil
+	})
 }
 
 // L2: a missing permission keeps neither the server nor, after startup_timeout, readiness away.

@@ -32,7 +32,7 @@ func strip(s *discoveryv1.EndpointSlice) any {
 type table struct {
 	services   map[string]*names.Service // by "<svc>.<ns>"
 	namespaces map[string]int            // how many Services each has
-	version    uint64                    // the highest resourceVersion whose change altered an answer
+	version    uint64                    // M4, in full
 }
 
 // serial returns the zones' serial (M4): the low 32 bits of the version, never 0.
@@ -105,7 +105,7 @@ func (s *store) Replace(objects []any, version string) error {
 		kept[sliceKey(o.(*object))] = true
 		s.set(o.(*object), changed)
 	}
-	v, _ := strconv.ParseUint(version, 10, 64) // 0 moves no serial
+	v, _ := strconv.ParseUint(version, 10, 64) // 0: one above the last (M4)
 	for key, o := range s.slices {
 		if !kept[key] {
 			s.remove(o, v, changed)
@@ -161,7 +161,7 @@ func (s *store) detach(o *object, version uint64, changed map[string]uint64) {
 	changed[o.Service] = max(changed[o.Service], version)
 }
 
-// publish makes what is known of Services the answer. The serial moves if an answer changed.
+// publish makes what is known of Services the answer. The serial moves if an answer changed, whatever the version (M4).
 func (s *store) publish(changed map[string]uint64) {
 	was := s.table()
 	var next *table // a copy of was, once an answer changes
@@ -174,7 +174,7 @@ func (s *store) publish(changed map[string]uint64) {
 			next = was.copy()
 		}
 		if !old.Same(service) {
-			next.version = max(next.version, version)
+			next.version = max(next.version, version, was.version+1)
 		}
 		next.put(key, service)
 	}

@@ -3,8 +3,10 @@
 package authority
 
 import (
+	"context"
 	"net"
 
+	"github.com/coredns/coredns/plugin/tsig"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -26,21 +28,28 @@ func Refuse(r *dns.Msg) int {
 // maxDatagram is the most octets that UDP over IPv4 carries: 65,535 less the headers (RFC 768, RFC 791).
 const maxDatagram = 65507
 
-// Limit returns how many octets the client takes.
-func Limit(w dns.ResponseWriter, r *dns.Msg) int {
+// maxSignature is the most octets of a TSIG record without the labels of its key: those of hmac-sha512 (RFC 8945).
+const maxSignature = 104
+
+// Limit returns how many octets the client takes. signed reports whether the tsig plugin will sign the reply: then they
+// are without the signature, and the caller must compress, since the server neither cuts nor compresses the reply.
+func Limit(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (octets int, signed bool) {
 	state := request.Request{W: w, Req: r}
-	size := max(state.Size(), dns.MinMsgSize)
-	if size > maxDatagram && !OverStream(w) {
-		return maxDatagram
+	octets = max(state.Size(), dns.MinMsgSize)
+	if octets > maxDatagram && !OverStream(w) {
+		octets = maxDatagram
 	}
-	return size
+	key, signed := tsig.ValidatedKeyName(ctx)
+	if signed {
+		octets -= len(key) + maxSignature
+	}
+	return octets, signed
 }
 
-// OverStream reports whether a client asks over TCP. The cache plugin's own refreshes have an empty address: no client
-// waits for them.
+// OverStream reports whether a client asks over TCP.
 func OverStream(w dns.ResponseWriter) bool {
-	tcp, ok := Remote(w).(*net.TCPAddr)
-	return ok && (tcp.IP != nil || tcp.Port != 0)
+	_, ok := Remote(w).(*net.TCPAddr)
+	return ok
 }
 
 // Remote returns the address that asks. It may be wrapped, as proxyproto's tlv_metadata does.

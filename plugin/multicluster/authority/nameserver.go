@@ -12,9 +12,8 @@ import (
 // kube-dns, as kubeadm and most others have it, and coredns.
 var dnsServices = []string{"KUBE_DNS_SERVICE_HOST", "COREDNS_SERVICE_HOST"}
 
-// Nameservers returns the addresses of ns.dns where the Corefile names none (N2): in a cluster
-// those of the DNS Service if the pod was told them, else those that the server is bound to,
-// loopback included.
+// Nameservers returns the addresses of ns.dns where the Corefile names none (N2): in a cluster those of the DNS Service
+// if the pod was told them, else those that the server is bound to, loopback included.
 func Nameservers(config kube.Config, listenHosts []string) []netip.Addr {
 	if config.Kubeconfig == "" && config.Endpoint == "" {
 		for _, name := range dnsServices {
@@ -38,15 +37,10 @@ func bound(hosts []string) []netip.Addr {
 	if len(addrs) > 0 {
 		return addrs
 	}
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
+	all, _ := net.InterfaceAddrs()
 	for _, a := range all {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok && !ip.IsLinkLocalUnicast() {
-				addrs = append(addrs, ip.Unmap())
-			}
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			addrs = append(addrs, p.Addr().Unmap())
 		}
 	}
 	return addrs

@@ -118,3 +118,20 @@ func TestTurnsInterleaveClusters(t *testing.T) {
 		t.Errorf("a walk takes %v allocations", n)
 	}
 }
+
+// TestAWalkRemembersNumbersInOnePlace: every second host has several lists of ports.
+func TestAWalkRemembersNumbersInOnePlace(t *testing.T) {
+	var one, several []Endpoint
+	for i := range 100 {
+		one = append(one, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Host: fmt.Sprint(i)})
+		several = append(several, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Host: fmt.Sprint(i)})
+	}
+	s := Build(headlessImport(), []*Slice{
+		NewSlice("s", "one", pg, one), NewSlice("s", "several", pg, several),
+		NewSlice("t", "several", []Port{pg[0], {Name: "web", Number: 80}}, several),
+	})
+	targets := 0
+	if n := testing.AllocsPerRun(10, func() { targets = cut(s, "", "", 1000) }); n > 2 || targets != 300 {
+		t.Errorf("a walk over %d targets takes %v allocations", targets, n)
+	}
+}

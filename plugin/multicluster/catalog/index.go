@@ -31,11 +31,14 @@ func (x *Index) HasNamespace(ns string) bool {
 	return ok && n.(*atomic.Int64).Load() > 0
 }
 
-// Serial is the zone's (M4): the low 32 bits of the highest resourceVersion that altered an answer, never 0.
-func (x *Index) Serial() uint32 { return max(uint32(x.serial.Load()), 1) }
+// Serial is the zone's (M4): the low 32 bits of Version, never 0.
+func (x *Index) Serial() uint32 { return max(uint32(x.Version()), 1) }
 
-// Set replaces the Service of a key, nil for none, and reports whether that altered an answer. version is the
-// resourceVersion of the change, and moves the serial if it did (M4).
+// Version is the highest version that altered an answer.
+func (x *Index) Version() uint64 { return x.serial.Load() }
+
+// Set replaces the Service of a key, nil for none, and reports whether that altered an answer. If it did, the serial
+// moves to the version of the change, unless it is there already (M4).
 func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

@@ -94,6 +94,8 @@ func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions
 
 // typed makes a resource of a built-in type list and watch it.
 func (r *resource) typed(list runtime.Object) {
+	r.accept = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	r.missing = "check that the endpoint is that of a Kubernetes API server"
 	r.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		into := list.DeepCopyObject()
 		return into, r.request(r.paths[0], opts).Do(ctx).Into(into)

@@ -1,6 +1,10 @@
 package kube
 
-import "strconv"
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
 
 // feed holds the objects of one kind, and gives each change of one to the store (cache.ReflectorStore). It applies an
 // event as it comes, and a list at its end, which shows what is gone.
@@ -59,13 +63,16 @@ func (f *feed[T]) Delete(object any) error {
 func (f *feed[T]) Replace(objects []any, version string) error {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
+	slices.SortFunc(objects, func(a, b any) int { // so that the serial does not run ahead of the versions (M4)
+		return cmp.Compare(a.(*stripped[T]).version, b.(*stripped[T]).version)
+	})
 	there := make(map[string]bool, len(objects))
 	for _, object := range objects {
 		o := object.(*stripped[T])
 		there[o.key] = true
 		f.set(o)
 	}
-	v, _ := strconv.ParseUint(version, 10, 64) // 0 moves no serial
+	v, _ := strconv.ParseUint(version, 10, 64) // 0: one above the last (M4)
 	for key := range f.objects {
 		if !there[key] {
 			f.remove(key, v)

@@ -78,7 +78,7 @@ type serviceImport struct {
 	} `json:"spec"`
 }
 
-// stripImport returns nil if the object has no name.
+// stripImport returns nil if the object has no name or no numeric resourceVersion.
 func stripImport(o *serviceImport) *importObject {
 	imp := catalog.Import{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
 	for _, text := range o.Spec.IPs {

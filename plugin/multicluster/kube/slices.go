@@ -7,18 +7,15 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 )
 
-// The labels of imported slices.
+// The labels of imported slices. These constants keep mcs-api out of the plugin's dependencies.
 const (
 	labelServiceName   = "multicluster.kubernetes.io/service-name"
 	labelSourceCluster = "multicluster.kubernetes.io/source-cluster"
 )
-
-const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 func (c Config) slices() *resource {
 	r := c.slicesWith(labelServiceName, func(s *discoveryv1.EndpointSlice) any { return orNil(c.stripSlice(s)) })
@@ -34,8 +31,6 @@ func (c Config) slicesWith(selector string, strip func(*discoveryv1.EndpointSlic
 		plural:    "endpointslices",
 		namespace: c.namespace(),
 		selector:  selector,
-		accept:    protobufOrJSON,
-		missing:   "check that the endpoint is that of a Kubernetes API server",
 	}
 	r.typed(new(discoveryv1.EndpointSliceList))
 	r.strip = func(object any) any {
@@ -51,28 +46,7 @@ func (c Config) slicesWith(selector string, strip func(*discoveryv1.EndpointSlic
 	return r
 }
 
-// namespaces are those that NamespaceLabels matches.
-func (c Config) namespaces() *resource {
-	r := &resource{
-		kind:     "Namespaces",
-		paths:    []string{"/api/v1"},
-		plural:   "namespaces",
-		selector: c.NamespaceLabels,
-		accept:   protobufOrJSON,
-		missing:  "check that the endpoint is that of a Kubernetes API server",
-		feed:     func(s *store) cache.ReflectorStore { return s.namespaceFeed() },
-	}
-	r.typed(new(corev1.NamespaceList))
-	r.strip = func(object any) any {
-		if ns, ok := object.(*corev1.Namespace); ok {
-			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
-		}
-		return object
-	}
-	return r
-}
-
-// stripSlice returns nil if the object has no name.
+// stripSlice returns nil if the object has no name or no numeric resourceVersion.
 func (c Config) stripSlice(s *discoveryv1.EndpointSlice) *sliceObject {
 	content := sliceContent{service: s.Labels[labelServiceName] + "." + s.Namespace}
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
@@ -108,8 +82,8 @@ func ports(s *discoveryv1.EndpointSlice) []catalog.Port {
 	return all
 }
 
-// endpoints are the ready ones whose address is of the slice's type (N16). Terminating ones are not ready, unless
-// the slice says so.
+// endpoints returns the ready ones whose address is of the slice's type (N16). It ignores terminating: Kubernetes sets
+// ready to false itself, except with publishNotReadyAddresses.
 func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 	ready := make([]catalog.Endpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
@@ -133,9 +107,9 @@ func (c Config) hostname(e *discoveryv1.Endpoint) string {
 	if name := ptr.Deref(e.Hostname, ""); name != "" {
 		return name
 	}
-	if pod := e.TargetRef; c.EndpointPodNames && pod != nil && pod.Kind == "Pod" &&
-		catalog.IsLabel(strings.ToLower(pod.Name)) {
-		return pod.Name
+	if target := e.TargetRef; c.EndpointPodNames && target != nil && target.Kind == "Pod" &&
+		catalog.IsLabel(strings.ToLower(target.Name)) {
+		return target.Name
 	}
 	return ""
 }

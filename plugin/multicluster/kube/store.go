@@ -72,15 +72,16 @@ func (s *store) sliceChanged(old, o *sliceObject, version uint64) {
 	}
 }
 
-// namespaceChanged publishes all Services of a namespace.
+// namespaceChanged publishes all Services of a namespace, as one change.
 func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
 	if !s.synced.Load() {
 		return
 	}
+	version = max(version, s.index.Version()+1)
 	name := cmp.Or(o, old).key
 	for key := range s.imports {
 		if _, ns := splitKey(key); ns == name {
-			s.publish(key, version, 0)
+			s.put(key, version)
 		}
 	}
 }
@@ -102,12 +103,13 @@ func (s *store) publishSlices(key string, version uint64, trigger int64) {
 }
 
 // publish makes what is known of a Service the answer, and measures how long ago that was triggered, if it is known.
-// Before the first build nothing is answered, and feedListed does it.
+// Before the first build nothing is answered, and feedListed does it. Each change moves the serial: its version may be
+// lower than that of another watch, or of an API server before it was restored (M4).
 func (s *store) publish(key string, version uint64, trigger int64) {
 	if !s.synced.Load() {
 		return
 	}
-	if altered := s.put(key, version); altered && trigger != 0 {
+	if altered := s.put(key, max(version, s.index.Version()+1)); altered && trigger != 0 {
 		programmingDuration.Observe(max(0, time.Since(time.Unix(0, trigger)).Seconds()))
 	}
 }

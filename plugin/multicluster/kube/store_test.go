@@ -322,6 +322,24 @@ func TestM4SerialMovesOnlyWithAnAnswer(t *testing.T) {
 	}
 }
 
+// TestM4EveryChangeMovesTheSerial: a change that comes after one of a later version, of another watch, moves it by 1.
+func TestM4EveryChangeMovesTheSerial(t *testing.T) {
+	b := newWorkbench(t, true)
+	replace(b.imports, []any{b.decodeAs(headless("db"), 5), b.decodeAs(clusterSetIP("web", "10.42.0.1"), 90)}, "90")
+	replace(b.slices, []any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 6)}, "90")
+	replace(b.namespaces, []any{b.decodeAs(namespace("test", nil), 4)}, "90")
+	for i, change := range []func(){
+		func() {},
+		func() { b.slices.Update(b.decodeAs(slice("s", "db", "eu", "10.1.0.2"), 80)) },
+		func() { b.imports.Delete(b.decodeAs(clusterSetIP("web"), 81)) },
+		func() { b.namespaces.Delete(b.decodeAs(namespace("test", nil), 82)) },
+	} {
+		if change(); b.store.index.Serial() != uint32(90+i) {
+			t.Errorf("serial %d, want %d", b.store.index.Serial(), 90+i)
+		}
+	}
+}
+
 func TestNamespacesSelect(t *testing.T) {
 	b := newWorkbench(t, true)
 	replace(b.imports, nil, "1")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -71,6 +72,25 @@ func (c Config) resources() []*resource {
 		all = append(all, c.namespaces())
 	}
 	return all
+}
+
+// namespaces are those that NamespaceLabels matches.
+func (c Config) namespaces() *resource {
+	r := &resource{
+		kind:     "Namespaces",
+		paths:    []string{"/api/v1"},
+		plural:   "namespaces",
+		selector: c.NamespaceLabels,
+		feed:     func(s *store) cache.ReflectorStore { return s.namespaceFeed() },
+	}
+	r.typed(new(corev1.NamespaceList))
+	r.strip = func(object any) any {
+		if ns, ok := object.(*corev1.Namespace); ok {
+			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
+		}
+		return object
+	}
+	return r
 }
 
 // wants reports whether objects of a namespace count.

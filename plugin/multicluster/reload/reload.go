@@ -24,7 +24,7 @@ type Watch interface {
 type Loads struct {
 	mu    sync.Mutex
 	all   map[*Load]bool
-	ready bool // a Load was complete; false again when the last is closed
+	ready bool // a Load was complete, or a reload added the first; false again when the last is shut down
 }
 
 // Load is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens its watches
@@ -54,6 +54,10 @@ func (ls *Loads) Of(c *caddy.Controller) *Load {
 	if !ok {
 		l = &Load{of: ls, began: time.Now(), closed: make(chan struct{})}
 		c.Set(key{ls}, l)
+		ls.mu.Lock()
+		// A reload that adds the first stanza leaves a ready Pod ready (L2), also if it fails: ready goes on asking l.
+		ls.ready = ls.ready || len(ls.all) == 0 && len(caddy.Instances()) > 1
+		ls.mu.Unlock()
 	}
 	l.stanzas++
 	c.OnRestartFailed(func() error { ls.closeAbandoned(); return nil })
@@ -85,7 +89,8 @@ func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, e
 	return w, nil
 }
 
-// acquire opens a watch. wait reports whether it is new, and another load answers until it has listed.
+// acquire opens a watch. wait reports whether it is new, and another instance of the server answers until it has
+// listed.
 func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w W, wait bool, err error) {
 	l.of.closeAbandoned()
 	l.of.mu.Lock()
@@ -96,7 +101,7 @@ func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w
 	}
 	l.opened = append(l.opened, opened{w, timeout})
 	l.of.all[l] = true
-	return w, len(l.of.all) > 1 && !w.Started().Before(start), nil
+	return w, len(caddy.Instances()) > 1 && !w.Started().Before(start), nil
 }
 
 // shutdown closes the watches of l.
@@ -104,6 +109,7 @@ func (l *Load) shutdown() error {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
 	l.close()
+	l.of.ready = l.of.ready && len(l.of.all) > 0
 	return nil
 }
 
@@ -132,7 +138,6 @@ func (l *Load) close() {
 		return
 	}
 	delete(l.of.all, l)
-	l.of.ready = l.of.ready && len(l.of.all) > 0
 	close(l.closed)
 	for _, o := range l.opened {
 		o.watch.Close()

@@ -32,21 +32,14 @@ const (
 )
 
 // space returns how many octets of a client's buffer of limit octets are left for records: without
-// header, question, and the OPT and TSIG records that the server adds.
+// header, question, and the OPT record that the server adds.
 func space(r *dns.Msg, limit int) int {
 	left := limit - headerSize - nameSize(r.Question[0].Name) - 4
-	for _, rr := range r.Extra {
-		if t := rr.Header().Rrtype; t == dns.TypeOPT || t == dns.TypeTSIG {
-			left -= dns.Len(rr)
-		}
+	if opt := r.IsEdns0(); opt != nil {
+		left -= dns.Len(opt)
 	}
 	return left
 }
 
-// nameSize returns the length of an uncompressed name on the wire, or more if the name has escaped octets.
-func nameSize(name string) int {
-	if name == "." {
-		return 1
-	}
-	return len(name) + 1
-}
+// nameSize returns the length of an uncompressed name on the wire, or more if it has escaped octets or is the root.
+func nameSize(name string) int { return len(name) + 1 }

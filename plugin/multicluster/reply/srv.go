@@ -58,8 +58,8 @@ func (z *Zone) SRVRecords(owner, key string, walk *catalog.Walk, n int) []dns.RR
 	var rrs []dns.RR
 	name, host := "", -1
 	for len(rrs) < n && nextTarget(walk, suffix) {
-		if walk.Index() != host {
-			host, name = walk.Index(), targetName(new(strings.Builder), walk, suffix)
+		if walk.HostNumber() != host {
+			host, name = walk.HostNumber(), targetName(new(strings.Builder), walk, suffix)
 		}
 		s := newSRV(h, walk.Number(), name)
 		rrs = append(rrs, &s)
@@ -143,8 +143,8 @@ func (b *srvBuilder) measure() {
 		}
 		b.left -= recordSize(size)
 		b.records++
-		if b.walk.Index() != host {
-			host = b.walk.Index()
+		if b.walk.HostNumber() != host {
+			host = b.walk.HostNumber()
 			b.nameOctets += size
 			v4, v6 := b.walk.Addrs()
 			b.most4 += len(v4) / 4
@@ -159,14 +159,14 @@ func (b *srvBuilder) fill(h dns.RR_Header) {
 	var names strings.Builder
 	name, host := "", -1
 	for i := 0; i < b.records && nextTarget(&b.walk, b.suffix); i++ {
-		if b.walk.Index() == host {
+		if b.walk.HostNumber() == host {
 			b.add(i, h, name)
 			continue
 		}
 		if host < 0 && b.records > 1 {
 			names.Grow(b.nameOctets)
 		}
-		host = b.walk.Index()
+		host = b.walk.HostNumber()
 		name = targetName(&names, &b.walk, b.suffix)
 		at := b.offset
 		b.add(i, h, name)

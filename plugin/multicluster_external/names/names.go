@@ -40,7 +40,7 @@ type Record struct {
 	Region, Continent string // "" if unknown
 	Weight            int    // negative if not stated
 	Location          Location
-	Type              Type
+	Type              Type     // V4, V6 or Host
 	Addrs             []string // packed, or host names as they are answered; sorted, without duplicates
 	Up                bool     // an endpoint is ready
 }
@@ -50,7 +50,7 @@ type Location struct{ x, y, z float64 }
 
 // At returns the place of a latitude and a longitude in degrees. It is unknown if they are out of range.
 func At(latitude, longitude float64) Location {
-	if !(math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180) { // NaN is neither
+	if !(math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180) { // so that NaN is out of range, too
 		return Location{}
 	}
 	sinLat, cosLat := math.Sincos(latitude * math.Pi / 180)
@@ -129,8 +129,8 @@ type Service struct {
 // LeftOut counts what exceeds the bounds of a Service.
 type LeftOut struct{ Clusters, Addresses int }
 
-// New makes the Service of a key from its records, in any order; nil if they have no address. Of what the records of
-// one cluster state differently, the first by name counts.
+// New returns the Service of a key, nil if its records have no address. A cluster has the addresses of all its records,
+// and is up if one is. Every other property is that of the first record by name that states it.
 func New(key string, records map[string]Record) *Service {
 	order := make([]string, 0, len(records))
 	for name := range records {
@@ -285,11 +285,11 @@ const (
 	Network6 = 48
 )
 
-// NewClient returns the client at an address, with what is known of where that is.
+// NewClient returns the client at an address. An unknown location is the zero value, an unknown continent "".
 func NewClient(addr netip.Addr, location Location, continent string) Client {
-	octets := addr.Unmap().As16() // 4in6 for IPv4, so families do not meet
+	octets := addr.Unmap().As16() // IPv4 in its last 4 octets, so families do not meet
 	if addr.Unmap().Is4() {
-		octets[15] = 0
+		clear(octets[12+Network4/8:])
 	} else {
 		clear(octets[Network6/8:])
 	}

@@ -2,8 +2,9 @@ package catalog
 
 import "slices"
 
-// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step
-// takes constant time, and none but the first allocates.
+// Walk visits the distinct (target, port number) pairs of an SRV answer, in the order of the window's turn. A walk
+// visits each host at most once. Next allocates at most once, at the first host with several port lists. Copy a Walk
+// only before its first Next: later copies share seen.
 type Walk struct {
 	svc    *Service
 	name   portName // zero: all named ports (N7)
@@ -16,12 +17,12 @@ type Walk struct {
 
 	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
 	walked        int // hosts
-	found         bool
 	at            place
 	lists         []Ports // of the host that are still to come
 	numbers       string  // that are still to come
 	number        uint16
-	seen          *[1 << 16 / 64]uint64 // numbers of the host, if it has several lists
+	several       bool                  // the host has several lists
+	seen          *[1 << 16 / 64]uint64 // the numbers of such a host; nil before the first
 }
 
 // Targets returns a walk before the first target of the ports that match a name and a protocol; "" and "" match all.
@@ -52,7 +53,7 @@ func (w *Walk) Next() bool {
 	for {
 		for len(w.numbers) > 0 {
 			w.number, w.numbers = number(w.numbers), w.numbers[2:]
-			if w.seen == nil || w.isNew() {
+			if !w.several || w.isNew() {
 				return true
 			}
 		}
@@ -103,7 +104,7 @@ func (w *Walk) nextHost() bool {
 				}
 			}
 		}
-		if t.alone && w.found && !w.window.Everyone {
+		if t.alone && w.walked > 0 && !w.window.Everyone {
 			return false
 		}
 		w.tier, w.visited = w.tier+1, 0
@@ -121,19 +122,17 @@ func (w *Walk) matches(p place) bool {
 
 func (w *Walk) visit(p place) {
 	h := w.svc.headless
-	w.at, w.found, w.walked = p, true, w.walked+1
+	w.at, w.walked = p, w.walked+1
 	if h.portIndex == nil {
 		w.numbers = w.one
 		return
 	}
 	w.lists = h.groups[p.group].ports
-	switch {
-	case len(w.lists) < 2:
-		w.seen = nil
-	case w.seen == nil:
-		w.seen = new([1 << 16 / 64]uint64)
-	default:
-		*w.seen = [1 << 16 / 64]uint64{}
+	if w.several = len(w.lists) > 1; w.several {
+		if w.seen == nil {
+			w.seen = new([1 << 16 / 64]uint64)
+		}
+		clear(w.seen[:])
 	}
 }
 
@@ -148,8 +147,8 @@ func (w *Walk) numbersOf(list Ports) string {
 // Number is the port number of the target.
 func (w *Walk) Number() uint16 { return w.number }
 
-// Index tells targets apart: two with the same one have the same name.
-func (w *Walk) Index() int { return w.walked }
+// HostNumber is the number of the target's host in this walk: equal numbers mean the same host name.
+func (w *Walk) HostNumber() int { return w.walked }
 
 // Host returns the label and the cluster ID of the target's host name, both "" if the target is the Service.
 func (w *Walk) Host() (label, cluster string) {
