@@ -123,6 +123,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Events: kube.Recorder(events),
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
+	a.env.HubServer = func() string { return a.linked.Load().server }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {

@@ -34,6 +34,7 @@ type link struct {
 	client client.Client
 	reader client.Reader // past the caches
 	cache  cache.Cache
+	server string // the hub's URL
 	err    error
 }
 
@@ -78,6 +79,7 @@ func (a *Agent) fill(ctx context.Context, l *link) error {
 		return ctx.Err()
 	}
 	l.client, l.reader, l.cache = hub.GetClient(), hub.GetAPIReader(), hub.GetCache()
+	l.server = hub.GetConfig().Host
 	return nil
 }
 

@@ -134,7 +134,7 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 	switch {
 	case !r.started:
 		r.started, r.known = true, set.Status.Blocks
-		if slices.ContainsFunc(facts.Profiles, isClaimed) {
+		if slices.ContainsFunc(facts.Profiles, kube.Claimed) {
 			r.pausedUntil = now.Add(reportTimeout)
 		}
 	case grants.Forgotten(r.known, set, facts.Profiles):
@@ -150,12 +150,6 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 		r.known = set.Status.Blocks
 	}
 	return r.pausedUntil.Sub(now), nil
-}
-
-// isClaimed returns whether a cluster has joined with a ClusterProfile.
-func isClaimed(p inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
-		p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
 // cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API

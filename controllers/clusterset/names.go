@@ -65,10 +65,11 @@ const (
 )
 
 // LeaseRenewed in a member's namespace clusterset-system has in AnnotationRenewed the version of the member's Lease
-// on the hub that its agent wrote last.
+// on the hub that its agent wrote last. AnnotationHubServer, in both Leases, has the URL by which the agent wrote it.
 const (
-	LeaseRenewed      = "hub-renewed"
-	AnnotationRenewed = "clusterset-dns.io/renewed"
+	LeaseRenewed        = "hub-renewed"
+	AnnotationRenewed   = "clusterset-dns.io/renewed"
+	AnnotationHubServer = "clusterset-dns.io/hub-server"
 )
 
 // SecretHub in a member's namespace clusterset-system has the credentials for the hub: a kubeconfig and its token.

@@ -37,13 +37,14 @@ func timeIn(copied *hubv1alpha1.ServiceExportRecord, annotation string) time.Tim
 }
 
 // SetPublished annotates copied with the times of the record that the hub shows. copied still has the spec that it had
-// before. An export goes on while its exportedAt stays the same and it is not withdrawn. It then keeps its earliest
-// time, so that exports keep their order while owners publish again on a hub that was emptied.
-func SetPublished(copied, shown *hubv1alpha1.ServiceExportRecord) {
+// before. An export goes on while its exportedAt stays the same, it is not withdrawn, and its owner has not departed
+// since. It then keeps its earliest time, so that exports keep their order while owners publish again on a hub that was
+// emptied.
+func SetPublished(copied, shown *hubv1alpha1.ServiceExportRecord, departed time.Time) {
 	first := shown.CreationTimestamp.Time
 	was, is := &copied.Spec, &shown.Spec
 	goesOn := !was.Withdrawn && !is.Withdrawn && was.ExportedAt.Equal(is.ExportedAt)
-	if before := Published(copied); goesOn && before.Before(first) {
+	if before := Published(copied); goesOn && before.Before(first) && !before.Before(departed) {
 		first = before
 	}
 	set := func(annotation string, at time.Time) {

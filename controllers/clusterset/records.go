@@ -15,9 +15,9 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// RecordOf returns the record of a Service that own exports, without a revision. Optional parts that ParseExport would
-// refuse are left out; leftOut has an error for each. A preference or an export-to that is invalid changes nothing:
-// that of last stays, which was published last. The record shares memory with export and svc.
+// RecordOf returns the record of a Service that own exports, without revision and exportedAt. Optional parts that
+// ParseExport would refuse are left out; leftOut has an error for each. A preference or an export-to that is invalid
+// changes nothing: that of last stays, which was published last. The record shares memory with export and svc.
 func RecordOf(
 	own Place, last *hubv1alpha1.ServiceExportRecordSpec, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
 ) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {
@@ -26,7 +26,6 @@ func RecordOf(
 			ClusterID: own.Cluster, ServiceNamespace: svc.Namespace, ServiceName: svc.Name,
 		},
 		Properties:            Stated(own.Properties),
-		ExportedAt:            &export.CreationTimestamp,
 		Type:                  mcsv1beta1.ClusterSetIP,
 		SessionAffinity:       svc.Spec.SessionAffinity,
 		SessionAffinityConfig: svc.Spec.SessionAffinityConfig,

@@ -217,7 +217,7 @@ func (a *Addresses) fresh(
 	if found || err != nil {
 		return address, err
 	}
-	if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
+	if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time).Abs() < building {
 		return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
 	}
 	ofFamily := func(r ipam.Range) bool { return r.VIPs && ipam.Family(r.Prefix.Addr()) == f }
@@ -307,15 +307,12 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 
 // explain adds that the ranges are full, if the caches show it: the API server has no reason code for that.
 func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) error {
-	v, err := a.view(ctx)
-	if err != nil || !v.served || !apierrors.IsInternalError(cause) {
-		a.count.failed(q.Families, "other")
-		return cause
-	}
-	for _, f := range q.Families {
-		if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), any), q); err == nil && !found {
-			a.count.failed([]corev1.IPFamily{f}, "full")
-			return fmt.Errorf("%w: no ServiceCIDR has a free address of %s: %w", ipam.ErrFull, f, cause)
+	if v, err := a.view(ctx); err == nil && v.served && apierrors.IsInternalError(cause) {
+		for _, f := range q.Families {
+			if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), any), q); err == nil && !found {
+				a.count.failed([]corev1.IPFamily{f}, "full")
+				return fmt.Errorf("%w: no ServiceCIDR has a free address of %s: %w", ipam.ErrFull, f, cause)
+			}
 		}
 	}
 	a.count.failed(q.Families, "other")

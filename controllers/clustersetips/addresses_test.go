@@ -182,6 +182,10 @@ func TestPick(t *testing.T) {
 			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)},
 			request([]corev1.IPFamily{v4}), false, building, "", nil, "VIPRangeOverflow",
 		},
+		"it takes too long, by a clock that is behind the API server's": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)},
+			request([]corev1.IPFamily{v4}), false, -building, "", nil, "VIPRangeOverflow",
+		},
 		"not released yet": {
 			"shared", []client.Object{own, address("10.96.0.9", service)}, request([]corev1.IPFamily{v4}, "10.96.0.9"),
 			false, 0, "", ipam.ErrPending, "",

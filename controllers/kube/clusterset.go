@@ -90,6 +90,12 @@ func Departures(ctx context.Context, hub client.Reader, namespace string) (map[s
 	return out, nil
 }
 
+// Claimed reports whether a cluster has joined with a ClusterProfile.
+func Claimed(p inventoryv1alpha1.ClusterProfile) bool {
+	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
+		p.Annotations[clusterset.AnnotationClusterUID] != ""
+}
+
 // Members returns the Leases of the members that have not departed, by cluster ID; nil for a member without one. A hub
 // that lost data may show only the Lease or only the ClusterProfile of a member. Neither exists after a departure.
 func Members(ctx context.Context, hub client.Reader, namespace string) (map[string]*coordinationv1.Lease, error) {
@@ -99,8 +105,7 @@ func Members(ctx context.Context, hub client.Reader, namespace string) (map[stri
 		return nil, err
 	}
 	for i := range profiles.Items {
-		if p := &profiles.Items[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
-			p.Annotations[clusterset.AnnotationClusterUID] != "" {
+		if p := profiles.Items[i]; Claimed(p) {
 			out[p.Name] = nil
 		}
 	}

@@ -45,7 +45,10 @@ func ReadVIPSettings(
 		}
 	}
 	for _, b := range v.Set.Status.Blocks {
-		if p, err := netip.ParsePrefix(b.CIDR); b.ClusterID == cluster && err == nil {
+		if b.ClusterID != cluster {
+			continue
+		}
+		if p, err := netip.ParsePrefix(b.CIDR); err == nil {
 			v.Blocks = append(v.Blocks, p.Masked())
 		}
 	}

@@ -99,8 +99,12 @@ func (r *reconciler) setPublished(ctx context.Context, s *state) (changed bool, 
 		!s.published.Spec.ExportedAt.Equal(s.own.Spec.ExportedAt) {
 		return false, nil
 	}
+	departures, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+	if err != nil {
+		return false, err
+	}
 	rec := s.own.DeepCopy()
-	clusterset.SetPublished(rec, s.published)
+	clusterset.SetPublished(rec, s.published, departures[r.Cluster])
 	if maps.Equal(rec.Annotations, s.own.Annotations) {
 		return false, nil
 	}

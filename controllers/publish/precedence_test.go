@@ -21,6 +21,7 @@ import (
 
 // TestC1SinceWhenAnExportCounts: the own record learns when the hub created it, and keeps that when the hub loses it.
 // An export that begins again after a withdrawal, or states an earlier time, gets a new record, and counts since then.
+// So does one whose cluster has departed.
 func TestC1SinceWhenAnExportCounts(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	begin := now
@@ -117,5 +118,15 @@ func TestC1SinceWhenAnExportCounts(t *testing.T) {
 	})
 	if got := published(); got != 5*time.Hour || !shown.Spec.ExportedAt.Equal(own.Spec.ExportedAt) {
 		t.Errorf("with an earlier exportedAt, it counts since %v: %+v", got, shown.Spec)
+	}
+	edit(func() {
+		set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "prod"}}
+		set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east", At: metav1.NewTime(now)}}
+		if err := errors.Join(hub.Create(t.Context(), set), hub.Delete(t.Context(), &shown)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := published(); got != 6*time.Hour {
+		t.Errorf("evicted and a member again, it counts since %v", got)
 	}
 }

@@ -6,6 +6,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -73,7 +74,7 @@ type state struct {
 	own       *hubv1alpha1.ServiceExportRecord       // in this cluster; nil if there is none
 	published *hubv1alpha1.ServiceExportRecord       // on the hub; nil if there is none
 	wanted    []endpointSpec                         // what this member's EndpointRecords must be
-	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub, by name
+	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub, by name; the cache's
 	wrote     bool                                   // whether this pass has written to the hub
 }
 
@@ -86,6 +87,9 @@ const askAgain = time.Second
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if strings.Contains(req.Name, ".") { // a ServiceExport's without a Service; the record may be another member's
+		return reconcile.Result{}, nil
+	}
 	if !r.Lease.MayPublish() {
 		return reconcile.Result{RequeueAfter: askAgain}, nil
 	}
@@ -136,7 +140,9 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 	}
 	byService := client.MatchingFields{kube.ByService: kube.Key(service)}
 	var records hubv1alpha1.EndpointRecordList
-	if err := r.Hub().List(ctx, &records, client.InNamespace(r.HubNamespace), byService); err != nil {
+	if err := r.Hub().List(
+		ctx, &records, client.InNamespace(r.HubNamespace), byService, client.UnsafeDisableDeepCopy,
+	); err != nil {
 		return s, err
 	}
 	s.endpoints = map[string]*hubv1alpha1.EndpointRecord{}

@@ -101,7 +101,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		r.Cluster, r.HubNamespace = "me", "set"
 		if len(c.hub) > 0 {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
-			clusterset.SetPublished(s.own, s.published)
+			clusterset.SetPublished(s.own, s.published, time.Time{})
 		}
 		if _, err := r.publish(t.Context(), s); (err != nil) != (c.refuse != "") {
 			t.Errorf("%s: %v", c.name, err)
@@ -291,7 +291,7 @@ func TestS2EndpointsThatNobodyStatedAreDropped(t *testing.T) {
 			own: get(t, local, own), published: get(t, hub, published),
 			endpoints: map[string]*hubv1alpha1.EndpointRecord{"v.me": get(t, hub, left)},
 		}
-		clusterset.SetPublished(s.own, s.published)
+		clusterset.SetPublished(s.own, s.published, time.Time{})
 		_, err := r.publish(t.Context(), s)
 		var records hubv1alpha1.EndpointRecordList
 		if listed := hub.List(t.Context(), &records); listed != nil {
@@ -304,6 +304,31 @@ func TestS2EndpointsThatNobodyStatedAreDropped(t *testing.T) {
 		case refused == nil && (err != nil || len(records.Items) != 0 || stated <= newer.Revision):
 			t.Errorf("%v; %d endpoints are left; revision %d is stated, and they had %d",
 				err, len(records.Items), stated, newer.Revision)
+		}
+	}
+}
+
+// TestAServiceExportWithADot, which no Service can have, may have the name of the record of a member whose ID has one.
+func TestAServiceExportWithADot(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	theirs := ownRecord(kube.SystemNamespace, exportedAt(1))
+	theirs.Name, theirs.Spec.ClusterID = clusterset.RecordName("web", "shop", "x.east"), "x.east"
+	for _, copied := range []bool{true, false} {
+		published := theirs.DeepCopy()
+		published.Namespace = "prod"
+		local, hub := plane(t, kube.Local, interceptor.Funcs{}), plane(t, kube.Hub, interceptor.Funcs{}, published)
+		if copied {
+			local = plane(t, kube.Local, interceptor.Funcs{}, theirs.DeepCopy())
+		}
+		dotted := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "x", Name: "web.shop"}}
+		if _, err := reconcilerOf(local, hub, lease{}, &now).Reconcile(t.Context(), dotted); err != nil {
+			t.Error(err)
+		}
+		if is := get(t, hub, published); is.ResourceVersion != "999" { // as the fake client begins
+			t.Errorf("copied %v: the other member's record is %+v", copied, is)
+		}
+		if copied && get(t, local, theirs).ResourceVersion != "999" {
+			t.Errorf("the other member's copy is %+v", get(t, local, theirs))
 		}
 	}
 }

@@ -121,6 +121,7 @@ func TestE9ABackdatedExportIsReported(t *testing.T) {
 }
 
 // TestC1ACopyKeepsItsRank while the hub is emptied and its owner publishes again. Nothing reports it as backdated then.
+// It loses its rank when its owner departs, though this member may see only that it has joined again.
 func TestC1ACopyKeepsItsRank(t *testing.T) {
 	first := metav1.Unix(1_700_000_000, 0)
 	shown := rec(1, false)
@@ -154,5 +155,21 @@ func TestC1ACopyKeepsItsRank(t *testing.T) {
 	}
 	if !clusterset.Published(copied).Equal(shown.CreationTimestamp.Time) {
 		t.Errorf("a copy without a time is not repaired: %v", clusterset.Published(copied))
+	}
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "a", At: metav1.NewTime(first.AddDate(0, 2, 0))}}
+	if err := errors.Join(r.hub.Create(t.Context(), set), r.hub.Delete(t.Context(), shown)); err != nil {
+		t.Fatal(err)
+	}
+	shown.ResourceVersion, shown.CreationTimestamp = "", metav1.NewTime(first.AddDate(0, 3, 0))
+	if err := r.hub.Create(t.Context(), shown); err != nil {
+		t.Fatal(err)
+	}
+	r.settle(t, shown.Name)
+	if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(copied), copied); err != nil {
+		t.Fatal(err)
+	}
+	if !clusterset.Published(copied).Equal(shown.CreationTimestamp.Time) {
+		t.Errorf("its cluster departed and joined again, and it counts since %v", clusterset.Published(copied))
 	}
 }

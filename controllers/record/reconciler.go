@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -63,7 +64,11 @@ func New(c Config) kube.Controller {
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
 			{
 				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allRecords,
-				Alike: kube.SameRules,
+				Alike: func(was, is client.Object) bool {
+					before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
+					return kube.SameRules(was, is) && equality.Semantic.DeepEqual(
+						before.Status.Departed, after.Status.Departed)
+				},
 			},
 		},
 		Reconciler: r,
@@ -141,12 +146,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if excluded, err := r.exclude(ctx, shown, copied); excluded || err != nil {
 		return reconcile.Result{}, err
 	}
+	departures, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	departed := false
 	if shown == nil && copied != nil {
-		departures, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
-		if err != nil {
-			return reconcile.Result{}, err
-		}
 		departed = clusterset.Created(copied).Before(departures[copied.Spec.ClusterID])
 	}
 	a, reason, message := decide(shown, copied, departed)
@@ -159,7 +164,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	switch {
 	case a == follow:
-		return reconcile.Result{}, r.follow(ctx, shown, copied)
+		return reconcile.Result{}, r.follow(ctx, shown, copied, departures[shown.Spec.ClusterID])
 	case a == drop:
 		// Without the copy, serviceimport would hold what is still imported from this cluster.
 		if imported, err := r.isImported(ctx, copied); imported && !departed || err != nil {
@@ -267,22 +272,24 @@ func (c Config) Acknowledge(ctx context.Context, lease *coordinationv1.Lease) er
 	return failed
 }
 
-// follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held.
-func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
-	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) &&
-		clusterset.Created(copied).Equal(shown.CreationTimestamp.Time) &&
-		!clusterset.Published(copied).After(clusterset.Created(copied)) {
+// follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held. departed
+// is when the owner did last.
+func (r *reconciler) follow(
+	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, departed time.Time,
+) error {
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	if copied != nil {
+		rec = copied.DeepCopy()
+	}
+	clusterset.SetPublished(rec, shown, departed)
+	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
+	if copied != nil && equality.Semantic.DeepEqual(rec.Spec, copied.Spec) &&
+		maps.Equal(rec.Annotations, copied.Annotations) {
 		if claim := backdated(copied); claim != "" {
 			return r.reportBackdated(ctx, copied, claim) // the annotation triggers the next pass
 		}
 		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
-	rec := &hubv1alpha1.ServiceExportRecord{}
-	if copied != nil {
-		rec = copied.DeepCopy()
-	}
-	clusterset.SetPublished(rec, shown)
-	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if copied == nil {

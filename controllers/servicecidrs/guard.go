@@ -66,8 +66,8 @@ func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held) 
 	if n := len(holding) - listed; n > 0 {
 		names = append(names, fmt.Sprintf("and %d more", n))
 	}
-	r.Events.Event(c, kube.Warning, "VIPRangeHeld", fmt.Sprintf("%d VIPs keep it from being deleted: %s. "+
-		"Create a ServiceCIDR that covers them, or delete these Services to give them other addresses (kubectl delete "+
-		"--as=system:serviceaccount:clusterset-system:clusterset-controller).",
+	r.Events.Event(c, kube.Warning, "VIPRangeHeld", fmt.Sprintf("%d VIPs keep it from being deleted. "+
+		"Create a ServiceCIDR that covers them, or delete their Services to give them other addresses (kubectl delete "+
+		"--as=system:serviceaccount:clusterset-system:clusterset-controller): %s.",
 		len(holding), strings.Join(names, ", ")))
 }

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -74,7 +73,7 @@ type reconciler struct {
 type state struct {
 	ipam.Standing
 	settings kube.VIPSettings
-	invalid  []error // what of the ServiceCIDRs cannot be read
+	invalid  []error // what of the ServiceCIDRs and the Pod ranges cannot be used
 	cidrs    []networkingv1.ServiceCIDR
 }
 
@@ -96,12 +95,12 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		return reconcile.Result{RequeueAfter: idleInterval}, nil
 	}
-	for _, why := range s.invalid {
+	plan := ipam.Plan(s.Standing)
+	for _, why := range slices.Concat(s.invalid, plan.Invalid) {
 		r.Events.Event(kube.System(), kube.Warning, "VIPRangeInvalid", why.Error()+".")
 	}
-	plan := ipam.Plan(s.Standing)
 	emptying, held := r.guard(ctx, &s)
-	err = errors.Join(r.report(ctx, &s, plan.Want), r.create(ctx, plan.Create), r.delete(ctx, plan.Delete), held)
+	err = errors.Join(r.report(ctx, &s, plan.Want), r.create(ctx, plan.Create), r.delete(ctx, &s, plan.Delete), held)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -141,6 +140,15 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 	}
 	s.cidrs = list.Items
 	s.Ranges, s.invalid = ipam.AllRanges(s.cidrs)
+	pods, err := kube.Property(ctx, r.Local, clusterset.PropertyPodRanges)
+	if err != nil {
+		return s, err
+	}
+	if pods != nil {
+		if s.Pods, err = clusterset.ParseRanges(pods.Spec.Value); err != nil {
+			s.invalid = append(s.invalid, fmt.Errorf("ClusterProperty %s: %w", pods.Name, err))
+		}
+	}
 	for i := range s.cidrs {
 		s.Ours[s.cidrs[i].Name] = kube.Owned(&s.cidrs[i])
 	}
@@ -170,9 +178,8 @@ func (r *reconciler) vips(ctx context.Context) (out []ipam.Held, err error) {
 		}
 	}
 	for i := range services.Items {
-		if svc := &services.Items[i]; kube.Owned(svc) {
-			add(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
-		}
+		svc := &services.Items[i]
+		add(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
 	}
 	for i := range imports.Items {
 		imp := &imports.Items[i]
@@ -232,12 +239,12 @@ func refused(err error) bool {
 	}
 }
 
-func (r *reconciler) delete(ctx context.Context, names []string) error {
-	var errs []error
-	for _, name := range names {
-		log.FromContext(ctx).Info("deleting a range for VIPs", "serviceCIDR", name)
-		c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		errs = append(errs, kube.DeleteNamed(ctx, r.Local, r.Local, c))
+func (r *reconciler) delete(ctx context.Context, s *state, names []string) (err error) {
+	for i := range s.cidrs {
+		if c := &s.cidrs[i]; slices.Contains(names, c.Name) {
+			log.FromContext(ctx).Info("deleting a range for VIPs", "serviceCIDR", c.Name)
+			err = errors.Join(err, kube.DeleteUnchanged(ctx, r.Local, c))
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }

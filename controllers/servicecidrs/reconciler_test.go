@@ -254,13 +254,71 @@ func TestWithoutTheHubTheLastModeStays(t *testing.T) {
 // TestModeSharedKeepsOnlyRangesInUse.
 func TestModeSharedKeepsOnlyRangesInUse(t *testing.T) {
 	c := newCluster(
-		t, "shared", nil, cidr("used", "10.1.0.0/24", ofTheAgent), cidr("empty", "10.2.0.0/24", ofTheAgent),
+		t, "shared", nil, cidr("used", "10.1.0.0/24", ofTheAgent), cidr("empty", "10.2.0.0/24", ofTheAgent, held),
 		cidr("users", "10.3.0.0/24"), web("10.1.0.7"),
 	)
 	c.pass()
 	c.pass() // the finalizer goes once it is being deleted
 	if got := c.ranges(); got != "used [10.1.0.0/24] held=true, users [10.3.0.0/24] held=true" {
 		t.Error(got)
+	}
+}
+
+// TestARangeThatAUserHasTakenOverStays, although the cache still shows it as the agent's.
+func TestARangeThatAUserHasTakenOverStays(t *testing.T) {
+	c := newCluster(t, "shared", nil, cidr("empty", "10.2.0.0/24", ofTheAgent, held))
+	c.Local = interceptor.NewClient(c.WithWatch, interceptor.Funcs{List: func(
+		ctx context.Context, under client.WithWatch, list client.ObjectList, opts ...client.ListOption,
+	) error {
+		err := under.List(ctx, list, opts...)
+		if cidrs, is := list.(*networkingv1.ServiceCIDRList); is {
+			for i := range cidrs.Items {
+				taken := cidrs.Items[i].DeepCopy()
+				delete(taken.Labels, derived.LabelManagedBy)
+				err = errors.Join(err, under.Update(ctx, taken))
+			}
+		}
+		return err
+	}})
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); !apierrors.IsConflict(err) {
+		t.Error(err)
+	}
+	c.Local = c.WithWatch
+	if c.pass(); c.ranges() != "empty [10.2.0.0/24] held=true" {
+		t.Error(c.ranges())
+	}
+}
+
+// TestV2NoBlockIsAskedForBeforeTheRangesAreReported: the hub would grant one that may overlap them.
+func TestV2NoBlockIsAskedForBeforeTheRangesAreReported(t *testing.T) {
+	c := newCluster(t, "preferred", nil)
+	c.Local = interceptor.NewClient(c.WithWatch, interceptor.Funcs{Create: func(
+		ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption,
+	) error {
+		if o.GetName() == clusterset.PropertyServiceRanges {
+			return errors.New("timeout")
+		}
+		return under.Create(ctx, o, opts...)
+	}})
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err == nil ||
+		c.property(clusterset.PropertyBlocks) != "" {
+		t.Errorf("%v; it asks for %s", err, c.property(clusterset.PropertyBlocks))
+	}
+}
+
+// TestV2NoRangeOverlapsTheReportedPodRanges, whatever the hub grants. If they cannot be read, an Event says so.
+func TestV2NoRangeOverlapsTheReportedPodRanges(t *testing.T) {
+	for value, want := range map[string]string{
+		"10.1.0.0/16":             "no ServiceCIDR is made of block 10.1.0.0/24",
+		"10.1.0.0/16,10.2.0.0/16": clusterset.PropertyPodRanges,
+	} {
+		c := newCluster(t, "preferred", []string{"10.1.0.0/24"}, &aboutv1beta1.ClusterProperty{
+			ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyPodRanges},
+			Spec:       aboutv1beta1.ClusterPropertySpec{Value: value},
+		})
+		if c.pass(); c.events("VIPRangeInvalid") != 1 || !strings.Contains(strings.Join(c.told, ""), want) {
+			t.Errorf("%s: %q, %s", value, c.told, c.ranges())
+		}
 	}
 }
 
@@ -281,8 +339,9 @@ func TestV3ARangeInUseIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.pass()
+		remedy, vips, _ := strings.Cut(strings.Join(c.told, ""), "): ") // a long Event loses its end
 		if got := c.ranges(); got != "old [10.1.0.0/28] held=true" || c.events("VIPRangeHeld") != 1 ||
-			!strings.Contains(strings.Join(c.told, ""), "10.1.0.7") {
+			!strings.Contains(remedy, "kubectl delete") || !strings.Contains(vips, "10.1.0.7") {
 			t.Errorf("%s: %s %v", name, got, c.told)
 		}
 		if err := c.Create(t.Context(), cidr("new", "10.1.0.0/27", held)); err != nil {

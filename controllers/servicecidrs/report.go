@@ -2,7 +2,6 @@ package servicecidrs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,18 +38,18 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 	}
 	value, left := clusterset.FormatRanges(known)
 	if len(left) > 0 {
-		r.Events.Event(kube.System(), kube.Warning, "RangesNotTold", fmt.Sprintf(
+		r.Events.Event(kube.System(), kube.Warning, "RangesNotReported", fmt.Sprintf(
 			"The hub is not told of these ServiceCIDRs and may grant blocks that overlap them: %v.", left))
 	}
 	err := r.property(ctx, clusterset.PropertyServiceRanges, value)
-	if s.Mode == ipam.ModeShared {
-		return err
+	if err != nil || s.Mode == ipam.ModeShared {
+		return err // the hub grants a block to a member that wants one, and must know its ranges before
 	}
 	blocks := clusterset.BlocksWanted{
 		IPv4: min(want[corev1.IPv4Protocol], clusterset.MaxBlocksWanted),
 		IPv6: min(want[corev1.IPv6Protocol], clusterset.MaxBlocksWanted),
 	}
-	return errors.Join(err, r.property(ctx, clusterset.PropertyBlocks, blocks.String()))
+	return r.property(ctx, clusterset.PropertyBlocks, blocks.String())
 }
 
 // property sets a ClusterProperty, unless a user wrote it.

@@ -111,11 +111,11 @@ func ready(
 	own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec, refused string,
 ) metav1.Condition {
 	if spec == nil {
-		return conditions.ExportReady(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
 			"The Service is not exported: see condition Valid.")
 	}
 	if refused != "" {
-		return conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refused)
+		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refused)
 	}
 	var c *metav1.Condition
 	if own != nil {
@@ -123,14 +123,14 @@ func ready(
 	}
 	switch {
 	case c == nil || c.Reason == hubv1alpha1.ReasonWithdrawn:
-		return conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
+		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
 			"The export is not on the hub yet. If this lasts, see the agent's log.")
 	case c.Status == metav1.ConditionFalse:
-		return conditions.ExportReady(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, c.Message)
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, c.Message)
 	case c.ObservedGeneration != own.Generation:
-		return conditions.ExportReady(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
+		return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
 			"Other clusters can import this Service. A change is on its way to the hub.")
 	}
-	return conditions.ExportReady(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
+	return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
 		"Other clusters can import this Service.")
 }

@@ -22,7 +22,8 @@ import (
 
 const (
 	messageLost = "This cluster lost its copy of the record of cluster %s, and the hub shows no valid one. What was " +
-		"imported from that cluster stays as it is until it publishes again or is evicted."
+		"imported from that cluster stays as it is until it publishes again or is evicted. If there is no such " +
+		"cluster, delete its EndpointSlices here, then this ServiceImport."
 	messageUnreadable = "The record is not used: %v. What was imported from cluster %s stays as it is. " +
 		"If a newer agent wrote the record, run that version again. If the record was edited, delete this copy: " +
 		"the agent copies it again."

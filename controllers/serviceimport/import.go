@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -63,6 +65,12 @@ func (r *reconciler) updateImport(
 	}
 	before := imp.DeepCopy()
 	ready := imports.Ready(m, families, ips, failed)
+	if r.failedRecently(client.ObjectKeyFromObject(imp), failed, r.Now()) {
+		was := meta.FindStatusCondition(imp.Status.Conditions, ready.Type)
+		if was != nil && was.Status == ready.Status && was.Reason == ready.Reason {
+			ready.Message = was.Message
+		}
+	}
 	status := imports.Status(m)
 	var flipped bool
 	status.Conditions, flipped = conditions.Set(
@@ -88,7 +96,7 @@ func (r *reconciler) updateImport(
 }
 
 // vips returns the VIPs of the import and their families. The import keeps its VIPs while the derived Service is
-// missing: they are requested again (I6). A family that waits for an address is left out.
+// missing or waits for some of them: they are requested again (I6). Otherwise a family without an address is left out.
 func vips(
 	existing *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service,
 	failed error,
@@ -100,41 +108,43 @@ func vips(
 	if failed != nil {
 		shown = derived.Held(svc, families)
 	}
+	has := svc != nil && len(shown) > 0
+	isNew := func(ip string) bool { return !slices.Contains(existing.Spec.IPs, ip) }
+	waits := errors.Is(failed, ipam.ErrPending) && !slices.ContainsFunc(derived.IPs(svc, shown), isNew)
 	switch {
-	case svc != nil && len(shown) > 0:
-		return derived.IPs(svc, shown), shown
-	case existing.Spec.Type == m.Type && len(existing.Spec.IPs) > 0:
+	case existing.Spec.Type == m.Type && len(existing.Spec.IPs) > 0 && (!has || waits):
 		return existing.Spec.IPs, existing.Spec.IPFamilies
+	case has:
+		return derived.IPs(svc, shown), shown
 	}
 	return nil, families
 }
 
 // retire deletes the import and its slices when nobody exports the name any more (I2). The derived Service stays for
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
-// quarantine.
+// quarantine. What was given to the agent (I10) waits for an export.
 func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Writable(s.imp) {
+	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp) {
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
 		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
 			return 0, err
 		}
 	}
 	for _, slice := range slices.Concat(s.imported, s.given) {
+		if !kube.Owned(slice) {
+			continue
+		}
 		if err := kube.DeleteUnchanged(ctx, r.Local, slice); err != nil {
 			return 0, err
 		}
 	}
-	if s.svc == nil || !kube.Writable(s.svc) || s.svc.DeletionTimestamp != nil {
+	if s.svc == nil || !kube.Owned(s.svc) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	left, dated := derived.QuarantineLeft(s.svc, r.Now())
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		// A Service that a user gave to the agent may lack this label and annotation, and its import no longer exists.
-		metav1.SetMetaDataLabel(&svc.ObjectMeta, derived.LabelManagedBy, kube.Manager)
-		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationImport, kube.Key(s.name))
-		delete(svc.Annotations, kube.AnnotationAdopt)
 		return left, r.Local.Update(ctx, svc)
 	}
 	if left > 0 {

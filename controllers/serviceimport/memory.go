@@ -1,18 +1,21 @@
 package serviceimport
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // memory is what the process remembers between passes. A restart may lose it: it saves requests and bridges seconds.
 type memory struct {
 	mu      sync.Mutex
 	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
+	failed  map[types.NamespacedName]time.Time     // when a failure of a name was reported last
 	unknown map[string]time.Time                   // trafficDistributions that the API server refused
 	settled map[types.NamespacedName]*settled
 	orders  map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
@@ -23,6 +26,7 @@ func (m *memory) forget(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
+	delete(m.failed, name)
 	delete(m.settled, name)
 	delete(m.orders, name)
 }
@@ -68,6 +72,30 @@ func (m *memory) stopWaiting(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
+}
+
+// reportEvery is how long the message of one failure stays before another of the same reason replaces it. A write to
+// the import triggers the next pass, so messages that always differ would make passes follow each other without a
+// pause.
+const reportEvery = time.Minute
+
+// failedRecently reports whether a failure of a name was reported within reportEvery, and remembers this one if not. A
+// name that only waits has not failed.
+func (m *memory) failedRecently(name types.NamespacedName, failed error, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if failed == nil || errors.Is(failed, ipam.ErrPending) {
+		delete(m.failed, name)
+		return false
+	}
+	if at, known := m.failed[name]; known && now.Sub(at) < reportEvery {
+		return true
+	}
+	if m.failed == nil {
+		m.failed = map[types.NamespacedName]time.Time{}
+	}
+	m.failed[name] = now
+	return false
 }
 
 // unknownFor is how long a refused trafficDistribution is not tried again: the API server may be upgraded.

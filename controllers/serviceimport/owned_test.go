@@ -1,6 +1,7 @@
 package serviceimport
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -134,18 +135,22 @@ func TestI10WhatSomebodyElseMadeStays(t *testing.T) {
 	}
 }
 
-// TestI10NobodyExports: what somebody else made stays as well when the last export ends.
+// TestI10NobodyExports: what somebody else made stays as well when nobody exports the name, or nobody does any more.
+// Given to the agent, it waits for an export.
 func TestI10NobodyExports(t *testing.T) {
-	for name, foreign := range foreignObjects() {
-		m := beside(t, foreign)
-		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
-		was := m.read(foreign)
-		m.writes = 0
-		if err := m.pass(); err != nil || m.writes > 0 {
-			t.Errorf("%s: %d writes: %v", name, m.writes, err)
-		}
-		if is := m.read(foreign); is == nil || is.GetResourceVersion() != was.GetResourceVersion() {
-			t.Errorf("%s is %v", name, is)
+	for _, adopt := range []string{"", "true"} {
+		for name, foreign := range foreignObjects() {
+			foreign.SetAnnotations(map[string]string{kube.AnnotationAdopt: adopt})
+			m := beside(t, foreign)
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+			was := m.read(foreign)
+			m.writes = 0
+			if err := m.pass(); err != nil || m.writes > 0 {
+				t.Errorf("%s, adopt %q: %d writes: %v", name, adopt, m.writes, err)
+			}
+			if is := m.read(foreign); is == nil || is.GetResourceVersion() != was.GetResourceVersion() {
+				t.Errorf("%s, adopt %q, is %v", name, adopt, is)
+			}
 		}
 	}
 }
@@ -187,6 +192,37 @@ func TestI10TheExportSaysSoOnce(t *testing.T) {
 	}
 	if c := imported(); c != nil || m.reason() != "" || m.imported()["c"] == nil {
 		t.Errorf("after the import is gone: %v, %q", c, m.reason())
+	}
+}
+
+// TestI10TheNameRecoversWhileAnExportIsPending: serviceexport writes Valid False, which ends the wait, only after the
+// condition Imported is gone.
+func TestI10TheNameRecoversWhileAnExportIsPending(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.export("a", "10.1.0.1")
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	native := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1",
+		Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4}
+	if err := errors.Join(
+		m.local.Create(t.Context(), export), m.local.Create(t.Context(), native), m.pass(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	taken := m.read(imp)
+	taken.SetLabels(nil)
+	if err := errors.Join(m.local.Update(t.Context(), taken), m.pass()); err != nil || m.reason() != "NotOwned" {
+		t.Fatalf("%v, condition %q", err, m.reason())
+	}
+	own := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{
+		Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", "a"),
+	}}
+	if err := errors.Join(m.local.Delete(t.Context(), own), m.local.Delete(t.Context(), imp), m.pass()); err != nil {
+		t.Fatal(err)
+	}
+	if m.reason() != "" {
+		t.Errorf("the condition stays: %q", m.reason())
 	}
 }
 

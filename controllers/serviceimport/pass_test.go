@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -194,6 +196,7 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 		refusal error
 		stays   bool
 	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false},
+		{apierrors.NewInvalid(schema.GroupKind{}, "x", nil), false},
 		{apierrors.NewConflict(resource, "x", errors.New("changed")), true},
 		{apierrors.NewNotFound(resource, "x"), true}} {
 		m := newMember(t)
@@ -288,6 +291,40 @@ func (v *ranges) Refused(_ context.Context, _ *ipam.Request, _ []netip.Addr, err
 }
 
 func (v *ranges) Allocated(context.Context, *ipam.Request, *corev1.Service, time.Duration) {}
+
+// failing has no address, for a reason that never has the same text twice.
+type failing struct {
+	ranges
+	attempts int
+}
+
+func (v *failing) Pick(context.Context, *ipam.Request) ([]netip.Addr, error) {
+	v.attempts++
+	return nil, fmt.Errorf("read tcp 10.0.0.5:%d: connection reset by peer", 40000+v.attempts)
+}
+
+// TestI4AFailureWhoseTextDiffersIsWrittenOnce, and what it has become a minute later: each write brings the next
+// attempt before its time.
+func TestI4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &failing{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	_ = m.pass() // it makes the import and its slice
+	for i, c := range []struct {
+		later  time.Duration
+		writes int
+		says   string
+	}{{0, 0, ":40001"}, {30 * time.Second, 0, ":40001"}, {time.Minute, 1, ":40004"}, {time.Minute, 0, ":40004"}} {
+		m.writes, m.later = 0, c.later
+		err := m.pass()
+		imp := m.read(&mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+		ready := imp.(*mcsv1beta1.ServiceImport).Status.Conditions[0].Message
+		if err == nil || m.writes != c.writes || !strings.Contains(ready, c.says) {
+			t.Errorf("pass %d: %d writes, want %d; %q, want %s: %v", i, m.writes, c.writes, ready, c.says, err)
+		}
+	}
+}
 
 // TestC9ASliceThatTheCacheDoesNotShowYet may lack ports: the Service waits until it has been seen.
 func TestC9ASliceThatTheCacheDoesNotShowYet(t *testing.T) {

@@ -83,9 +83,6 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	e := s.decideExporters()
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
-	if e.pending {
-		return recheck, nil
-	}
 	if o := s.foreign(); o != nil && exported {
 		return recheck, reporter{r.Config}.refuse(ctx, s, o)
 	}
@@ -93,6 +90,8 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		return 0, err
 	}
 	switch {
+	case e.pending:
+		return recheck, nil
 	case !exported:
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
@@ -154,7 +153,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
 		refused = errors.Join(
-			refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p),
+			refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p), p.invalid,
 		)
 		return r.wait(s.name), refused
 	}
@@ -164,6 +163,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		remove = r.removeDispensable
 	}
 	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))
+	err = errors.Join(err, p.invalid)
 	again = later
 	switch {
 	case err != nil:

@@ -56,13 +56,15 @@ func (r *reconciler) address(
 		func(f corev1.IPFamily) bool { return slices.Contains(held, f) },
 	)
 	svc, full := r.allocate(ctx, s, imp, m, missing, held)
-	if len(missing) < 2 || !errors.Is(full, ipam.ErrFull) && !apierrors.IsInternalError(full) {
+	// The last is how an API server refuses a family that it lacks, if a policy denied the dry run that shows it.
+	if len(missing) < 2 || !errors.Is(full, ipam.ErrFull) && !apierrors.IsInternalError(full) &&
+		!kube.InvalidField(full, "spec.ipFamil") {
 		return svc, full
 	}
 	var err error
 	for _, f := range missing {
 		if s.svc != nil && derived.Young(s.svc, r.Now()) { // it has just got the other one
-			err = errors.Join(err, full)
+			err = errors.Join(err, full, ipam.ErrPending)
 			continue
 		}
 		var failed error

@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -97,9 +97,8 @@ func (s *snapshot) published(want *endpoints.Import) (out []publishedSlice, ok b
 	}
 	if want.Merged.Names[own] != nil {
 		for _, slice := range s.native {
-			if _, ok := clusterset.EndpointsOf(own, s.name.Name, slice); ok {
-				name := clusterset.EndpointRecordName(string(slice.UID), own)
-				out = append(out, publishedSlice{slice, name, imported[name]})
+			if src := s.nativeSource(own, slice); src != nil {
+				out = append(out, publishedSlice{slice, src.Record, imported[src.Record]})
 			}
 		}
 	}
@@ -219,5 +218,5 @@ func (r *reconciler) follow(
 	if err == nil {
 		err = r.removeSlices(ctx, plan)
 	}
-	return true, err
+	return true, errors.Join(err, plan.invalid)
 }

@@ -1,6 +1,8 @@
 package serviceimport
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,10 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -305,6 +310,49 @@ func TestASettledNameLosesWhatIsGone(t *testing.T) {
 	}
 	if got := m.imported(); got["b"] != nil || got["c"] == nil {
 		t.Errorf("%v", m.state())
+	}
+}
+
+// TestS2ARefusedUpdateIsTriedAgain, by a whole pass and by one over a settled name. An API server calls a slice invalid
+// as well if an admission policy without a reason denies it. Other clusters' endpoints are followed meanwhile.
+func TestS2ARefusedUpdateIsTriedAgain(t *testing.T) {
+	for _, settles := range []bool{true, false} {
+		m := newMember(t)
+		m.Addresses = &ranges{}
+		m.publish("b", "10.0.0.1")
+		m.publish("c", "10.0.0.1")
+		for range 2 {
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var refusal error = apierrors.NewInvalid(schema.GroupKind{}, "x", nil)
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Update: func(
+			ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption,
+		) error {
+			if o.GetLabels()[mcsv1beta1.LabelSourceCluster] == "b" && refusal != nil {
+				return refusal
+			}
+			return under.Update(ctx, o, opts...)
+		}})
+		for _, cluster := range []string{"b", "c"} {
+			m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = "10.0.0.2" })
+		}
+		address := func(cluster string) string { return m.imported()[cluster].Endpoints[0].Addresses[0] }
+		for range 2 {
+			if !settles {
+				m.settled = nil
+			}
+			m.told = nil
+			if err := m.pass(); !errors.Is(err, refusal) || !slices.Contains(m.told, "SliceRefused") ||
+				address("b") != "10.0.0.1" || address("c") != "10.0.0.2" {
+				t.Errorf("settled %v: %v, told %v, imported %v", settles, err, m.told, m.state())
+			}
+		}
+		refusal = nil
+		if err := m.pass(); err != nil || address("b") != "10.0.0.2" {
+			t.Errorf("settled %v, then: %v, %v", settles, err, m.state())
+		}
 	}
 }
 

@@ -21,13 +21,14 @@ import (
 // slicePlan is what the imported slices should be and are.
 type slicePlan struct {
 	desired, existing []*discoveryv1.EndpointSlice
+	invalid           error // of slices that were refused as invalid: the others and removals go on
 }
 
 // addSlices writes what is new and removes nothing. It updates existing to what was written.
 func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 	c := endpoints.Plan(endpoints.Additive(p.desired, p.existing), p.existing)
 	c.Delete = nil
-	written, err := r.applySlices(ctx, c)
+	written, err := r.applySlices(ctx, p, c)
 	p.existing = slices.Clone(p.existing)
 	for _, w := range written {
 		i := slices.IndexFunc(p.existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == w.Name })
@@ -42,21 +43,21 @@ func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 
 // removeSlices writes the rest: it removes ports that nobody exposes and slices without a source.
 func (r *reconciler) removeSlices(ctx context.Context, p *slicePlan) error {
-	_, err := r.applySlices(ctx, endpoints.Plan(p.desired, p.existing))
+	_, err := r.applySlices(ctx, p, endpoints.Plan(p.desired, p.existing))
 	return err
 }
 
 // removeDispensable removes slices without a source although others, or the Service, could not be written. Endpoints
 // that move to a slice that could not be written stay.
 func (r *reconciler) removeDispensable(ctx context.Context, p *slicePlan) error {
-	_, err := r.applySlices(ctx, endpoints.Dispensable(p.desired, p.existing))
+	_, err := r.applySlices(ctx, p, endpoints.Dispensable(p.desired, p.existing))
 	return err
 }
 
 // applySlices makes the changes in their order and returns the slices that it wrote. One failure does not stop the
 // others.
 func (r *reconciler) applySlices(
-	ctx context.Context, c endpoints.Changes,
+	ctx context.Context, p *slicePlan, c endpoints.Changes,
 ) (written []*discoveryv1.EndpointSlice, err error) {
 	logger := log.FromContext(ctx)
 	var errs []error
@@ -72,7 +73,7 @@ func (r *reconciler) applySlices(
 		if err == nil {
 			written = append(written, slice)
 		}
-		errs = append(errs, r.refused(slice, err))
+		errs = append(errs, r.refused(p, slice, err))
 	}
 	for _, slice := range c.Update {
 		logger.V(1).Info("changing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
@@ -80,7 +81,7 @@ func (r *reconciler) applySlices(
 		if err == nil {
 			written = append(written, slice)
 		}
-		errs = append(errs, r.refused(slice, err))
+		errs = append(errs, r.refused(p, slice, err))
 	}
 	for _, slice := range c.Delete {
 		logger.Info("removing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
@@ -89,9 +90,9 @@ func (r *reconciler) applySlices(
 	return written, errors.Join(errs...)
 }
 
-// refused reports a slice that the API server does not accept. It returns no error for an invalid slice: a retry
-// cannot help.
-func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error {
+// refused reports a slice that the API server does not accept, and returns err, or keeps it in p.invalid: what refuses
+// the slice may be corrected.
+func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err error) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
 		errors.Is(err, context.Canceled) {
 		return err
@@ -99,7 +100,7 @@ func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error 
 	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
 	if apierrors.IsInvalid(err) {
-		return nil
+		p.invalid, err = errors.Join(p.invalid, err), nil
 	}
 	return err
 }

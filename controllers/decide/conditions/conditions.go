@@ -63,12 +63,8 @@ func Invalid(reason mcsv1beta1.ServiceExportConditionReason, message string) met
 	return condition(string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse, string(reason), message)
 }
 
-// ExportReady returns the condition Ready of a ServiceExport.
-func ExportReady(
-	status metav1.ConditionStatus,
-	reason mcsv1beta1.ServiceExportConditionReason,
-	message string,
-) metav1.Condition {
+// Ready returns the condition Ready of a ServiceExport or a ServiceImport.
+func Ready[Reason ~string](status metav1.ConditionStatus, reason Reason, message string) metav1.Condition {
 	return condition(string(mcsv1beta1.ServiceExportConditionReady), status, string(reason), message)
 }
 
@@ -85,15 +81,6 @@ func Conflict(conflicts []conflict.Conflict) metav1.Condition {
 	}
 	return condition(string(mcsv1beta1.ServiceExportConditionConflict), metav1.ConditionTrue,
 		strings.Join(reasons, ","), strings.Join(messages, " "))
-}
-
-// ImportReady returns the condition Ready of a ServiceImport.
-func ImportReady(
-	status metav1.ConditionStatus,
-	reason mcsv1beta1.ServiceImportConditionReason,
-	message string,
-) metav1.Condition {
-	return condition(string(mcsv1beta1.ServiceImportConditionReady), status, string(reason), message)
 }
 
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

@@ -34,9 +34,9 @@ type Plan struct {
 	Granted, Released []hubv1alpha1.Block
 	Waiting           bool // there are blocks to grant, and the Facts are Paused
 
-	Unreadable   []Finding // properties
+	Unreadable   []Finding // properties that cannot be used
 	Refused      []ipam.AskRefused
-	Overlaps     []Finding // of blocks with ranges that became known too late
+	Overlaps     []Finding // of granted blocks with other blocks or reported ranges
 	Pools        []Pool
 	Unusable     []string // pools, each with the reason
 	PoolOverlaps []PoolOverlap
@@ -126,7 +126,8 @@ func Decide(f Facts) Plan {
 	return plan
 }
 
-// eligible reports whether a member gets blocks: the mode uses them, and the member has reported and is not leaving.
+// eligible reports whether a member gets blocks: the mode uses them, all that the member has reported can be read, and
+// it is not leaving.
 func eligible(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile, r *Reported) bool {
 	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared && r.complete() &&
 		p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == ""

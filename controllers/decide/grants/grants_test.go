@@ -104,6 +104,8 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			"west 10.200.0.0/24"},
 		"nobody who has told nothing": {set("preferred", v4),
 			[]inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
+		"nobody whose Pod ranges cannot be read": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{
+			member("east", 1, "service-ranges:10.96.0.0/16", "pod-ranges:10.244.0.0/16,10.200.0.0/16")}, ""},
 		"nobody who leaves, or is somebody " +
 			"else's": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
 		"around what members use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,

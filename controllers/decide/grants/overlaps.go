@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// overlaps reports the blocks that overlap a range which became known after the grant. They stay, because VIPs may be
+// overlaps reports granted blocks that overlap another block or a reported range. The blocks stay, because VIPs may be
 // in use there.
 func overlaps(found []ipam.Overlap, blocks []ipam.Grant, reported map[string]Reported) (out []Finding) {
 	for _, o := range found {
@@ -34,7 +34,7 @@ func overlaps(found []ipam.Overlap, blocks []ipam.Grant, reported map[string]Rep
 	return out
 }
 
-// PoolOverlap is a pool that overlaps a range of a member. No block comes from the shared part.
+// PoolOverlap is a pool that overlaps a range of a member. No block comes from the part that overlaps.
 type PoolOverlap struct {
 	Pool netip.Prefix
 	With ipam.Known
@@ -44,7 +44,7 @@ func (o PoolOverlap) String() string {
 	return fmt.Sprintf("pool %s overlaps the %s %s of %s", o.Pool, o.With.For, o.With.Prefix, o.With.Member)
 }
 
-// poolOverlaps leaves out ranges inside blocks of the same member.
+// poolOverlaps returns the pools that overlap a reported range, unless that is inside a block of the same member.
 func poolOverlaps(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out []PoolOverlap) {
 	for _, k := range known {
 		for _, p := range pools {

@@ -18,7 +18,7 @@ const (
 type Reported struct {
 	Wanted         *clusterset.BlocksWanted // nil: the hub's default
 	Services, Pods []netip.Prefix
-	Unreadable     []string // the properties that are ignored, each with the reason
+	Unreadable     []string // the properties that cannot be used, each with the reason
 }
 
 // Read parses the properties of a ClusterProfile. The input is not trusted: Read uses only what
@@ -46,9 +46,11 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 		}
 		switch {
 		case seen[p.Name]:
-			r.Unreadable = append(r.Unreadable, p.Name+" is set twice: the first one counts")
+			r.Unreadable = append(r.Unreadable,
+				p.Name+" is set twice: the first one counts, and the member gets no block")
 		case err != nil:
-			r.Unreadable = append(r.Unreadable, fmt.Sprintf("%s: %.200v; the property is ignored", p.Name, err))
+			r.Unreadable = append(r.Unreadable,
+				fmt.Sprintf("%s: %.200v; the member gets no block until this is corrected", p.Name, err))
 		default:
 			apply()
 		}
@@ -57,9 +59,11 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 	return r
 }
 
-// complete reports whether a block can be granted. A member without any property may not have reported yet, and its
-// block could overlap its own ranges.
-func (r *Reported) complete() bool { return r.Wanted != nil || len(r.Services) > 0 || len(r.Pods) > 0 }
+// complete reports whether a block can be granted. A member without any property may not have reported yet, and a
+// block could overlap its own ranges. So could one of a member with a property that cannot be read.
+func (r *Reported) complete() bool {
+	return len(r.Unreadable) == 0 && (r.Wanted != nil || len(r.Services) > 0 || len(r.Pods) > 0)
+}
 
 // ranges returns all reported ranges by use.
 func (r *Reported) ranges() map[string][]netip.Prefix {

@@ -195,7 +195,7 @@ const ReasonFull = "VIPRangeFull"
 func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed error) metav1.Condition {
 	switch {
 	case len(families) == 0:
-		return conditions.ImportReady(
+		return conditions.Ready(
 			metav1.ConditionFalse,
 			mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
 			fmt.Sprintf(
@@ -204,20 +204,20 @@ func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed 
 			),
 		)
 	case errors.Is(failed, ipam.ErrFull):
-		return conditions.ImportReady(
+		return conditions.Ready(
 			metav1.ConditionFalse,
 			ReasonFull,
 			fmt.Sprintf("%v. The agent retries until an address is free.", failed),
 		)
 	case failed != nil:
-		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			fmt.Sprintf("Writing the derived Service failed: %v. The agent retries.", failed))
 	case m.Type == mcsv1beta1.ClusterSetIP && len(m.Ports) == 0:
-		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			"No exporting cluster has a port. A clusterset IP needs one.")
 	case m.Type == mcsv1beta1.ClusterSetIP && len(ips) == 0:
-		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			"Waiting for the clusterset IP.")
 	}
-	return conditions.ImportReady(metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "The import is usable.")
+	return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "The import is usable.")
 }

@@ -35,7 +35,7 @@ type Ask struct {
 
 // Carving is the input of Carve.
 type Carving struct {
-	Pools   []netip.Prefix // of both families, in order of preference
+	Pools   []netip.Prefix // of both families, in order of preference; each has space for a block
 	BitsV4  int            // prefix lengths of new blocks
 	BitsV6  int
 	Granted []Grant
@@ -138,16 +138,12 @@ func requests(asks []Ask, have map[Ask]int) []request {
 func allocate(
 	pools, taken []netip.Prefix, lowest map[netip.Prefix]netip.Prefix, f corev1.IPFamily, length int,
 ) (netip.Prefix, error) {
-	ofFamily, fits := false, false
+	ofFamily := false
 	for _, p := range pools {
 		if Family(p.Addr()) != f {
 			continue
 		}
 		ofFamily = true
-		if p.Bits() > length || length > p.Addr().BitLen() {
-			continue
-		}
-		fits = true
 		from, known := lowest[p]
 		if !known {
 			from = netip.PrefixFrom(p.Masked().Addr(), length)
@@ -159,14 +155,6 @@ func allocate(
 	}
 	if !ofFamily {
 		return netip.Prefix{}, fmt.Errorf("%w: no pool is of %s; add one to the ClusterSet", ErrMismatchedNetwork, f)
-	}
-	if !fits {
-		return netip.Prefix{}, fmt.Errorf(
-			"%w: no pool of %s holds a block of /%d; add one to the ClusterSet, or make its blocks smaller",
-			ErrMismatchedNetwork,
-			f,
-			length,
-		)
 	}
 	return netip.Prefix{}, fmt.Errorf(
 		"%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet",
@@ -252,11 +240,10 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 	return found
 }
 
-// FreeBlocks returns how many blocks of this prefix length are free in a pool, at most math.MaxUint64. A block that is
-// taken in part is not free.
+// FreeBlocks returns how many blocks of this prefix length, at least the pool's, are free in a pool, at most
+// math.MaxUint64. A block that is taken in part is not free.
 func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
-	if pool.Bits() > length || length > pool.Addr().BitLen() ||
-		slices.ContainsFunc(taken, func(t netip.Prefix) bool { return covers(t, pool) }) {
+	if slices.ContainsFunc(taken, func(t netip.Prefix) bool { return covers(t, pool) }) {
 		return 0
 	}
 	if length-pool.Bits() >= 64 {

@@ -2,11 +2,14 @@ package ipam
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // Standing is the input of Plan: what a member has, and what the hub granted it.
@@ -15,6 +18,7 @@ type Standing struct {
 	Families []corev1.IPFamily
 	Pools    map[corev1.IPFamily]bool // the families that have a pool
 	Blocks   []netip.Prefix           // that the hub granted to it
+	Pods     []netip.Prefix           // its Pod ranges, if they are reported
 	Ranges   []Range                  // of all its ServiceCIDRs
 	Ours     map[string]bool          // names of the ServiceCIDRs that the agent made
 	VIPs     []Held
@@ -23,8 +27,9 @@ type Standing struct {
 
 // Layout is the result of Plan.
 type Layout struct {
-	Create []Range
-	Delete []string // names of ServiceCIDRs
+	Create  []Range
+	Invalid []error  // why no ServiceCIDR is made of a block
+	Delete  []string // names of ServiceCIDRs
 	// Want is the total number of blocks of each family that the member asks the hub for: of one without a pool no more
 	// than it has.
 	Want map[corev1.IPFamily]int
@@ -44,10 +49,20 @@ func Plan(s Standing) Layout {
 			if Family(b.Addr()) != f || b.Overlaps(mapped) {
 				continue
 			}
-			blocks++
-			if p := whole64(b.Masked()); !hasRange(s.Ranges, p) {
-				out.Create = append(out.Create, Range{Name: freeName(p, s.Ranges), Prefix: p, VIPs: true})
+			if blocks++; blocks > clusterset.MaxBlocksWanted {
+				out.Invalid = append(out.Invalid, fmt.Errorf("no ServiceCIDR is made of blocks of %s "+
+					"after the first %d", f, clusterset.MaxBlocksWanted))
+				break
 			}
+			p := whole64(b.Masked())
+			if hasRange(s.Ranges, p) {
+				continue
+			}
+			if err := s.check(p); err != nil {
+				out.Invalid = append(out.Invalid, fmt.Errorf("no ServiceCIDR is made of block %s: %w", b, err))
+				continue
+			}
+			out.Create = append(out.Create, Range{Name: freeName(p, s.Ranges), Prefix: p, VIPs: true})
 		}
 		if out.Want[f] = blocks; !s.Pools[f] {
 			continue
@@ -59,6 +74,15 @@ func Plan(s Standing) Layout {
 		}
 	}
 	return out
+}
+
+// check returns why p must not become a ServiceCIDR, although the hub granted it: the hub may be taken over.
+func (s *Standing) check(p netip.Prefix) error {
+	if i := slices.IndexFunc(s.Pods, p.Overlaps); i >= 0 {
+		return fmt.Errorf("%s overlaps %s in ClusterProperty %s", p, s.Pods[i], clusterset.PropertyPodRanges)
+	}
+	_, err := clusterset.ParseRanges(p.String())
+	return err
 }
 
 func hasRange(all []Range, p netip.Prefix) bool {
@@ -103,10 +127,13 @@ func unused(s Standing) (names []string) {
 		slices.Clone(s.Ranges),
 		func(r Range) bool { return r.State == NotReady || r.State == Terminating },
 	)
-	for _, r := range s.Ranges {
-		if s.Ours[r.Name] && r.State != Terminating && len(Holding(r, stay, s.VIPs)) == 0 {
-			names = append(names, r.Name)
-			stay = slices.DeleteFunc(stay, func(o Range) bool { return o.Name == r.Name })
+	for _, name := range slices.Sorted(maps.Keys(s.Ours)) {
+		stays := func(r Range) bool {
+			return r.Name == name && (r.State == Terminating || len(Holding(r, stay, s.VIPs)) > 0)
+		}
+		if s.Ours[name] && !slices.ContainsFunc(s.Ranges, stays) {
+			names = append(names, name)
+			stay = slices.DeleteFunc(stay, func(r Range) bool { return r.Name == name })
 		}
 	}
 	return names

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 func shared(name, p string, state State) Range {
@@ -90,6 +92,13 @@ func TestPlan(t *testing.T) {
 			},
 			"create [] delete [x] want 0",
 		},
+		"mode shared, a VIP is in one of its prefixes": {
+			Standing{
+				Mode: ModeShared, Ours: map[string]bool{"x": true}, VIPs: []Held{vip},
+				Ranges: []Range{shared("x", "10.1.0.0/24", Ready), shared("x", "fd00::/112", Ready)},
+			},
+			"create [] delete [] want 0",
+		},
 		"mode shared, a user's": {
 			Standing{Mode: ModeShared, Ranges: []Range{shared("x", "10.2.0.0/24", Ready)}},
 			"create [] delete [] want 0",
@@ -115,6 +124,38 @@ func TestPlan(t *testing.T) {
 	)
 	if len(large.Create) != 1 || large.Create[0].Prefix != prefix("fd00::/64") {
 		t.Errorf("a /56: %+v, want its first /64", large.Create)
+	}
+}
+
+// TestV2BlocksThatNoServiceCIDRIsMadeOf: the hub may be wrong, or taken over.
+func TestV2BlocksThatNoServiceCIDRIsMadeOf(t *testing.T) {
+	var many []netip.Prefix
+	for i := range byte(clusterset.MaxBlocksWanted + 9) {
+		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, i, 0}), 24))
+	}
+	inUse := []Range{shared("x", "10.244.7.0/24", Ready)}
+	for name, c := range map[string]struct {
+		blocks  []netip.Prefix
+		ranges  []Range
+		created int
+		says    string
+	}{
+		"half of all addresses":       {[]netip.Prefix{prefix("0.0.0.0/1")}, nil, 0, "0.0.0.0/1 overlaps"},
+		"too many addresses":          {[]netip.Prefix{prefix("100.0.0.0/7")}, nil, 0, "larger than a /8"},
+		"among its Pods":              {[]netip.Prefix{prefix("10.244.7.0/24")}, nil, 0, "overlaps 10.244.0.0/16"},
+		"around its Pods":             {[]netip.Prefix{prefix("10.0.0.0/8")}, nil, 0, "overlaps 10.244.0.0/16"},
+		"among its Pods, and in use":  {[]netip.Prefix{prefix("10.244.7.0/24")}, inUse, 0, ""},
+		"more than it may ask for":    {many, nil, clusterset.MaxBlocksWanted, "after the first 64"},
+		"another one beside its Pods": {[]netip.Prefix{prefix("10.244.7.0/24"), many[0]}, nil, 1, "10.244.7.0/24"},
+	} {
+		plan := Plan(Standing{
+			Mode: ModePreferred, Families: []corev1.IPFamily{v4}, Blocks: c.blocks, Ranges: c.ranges,
+			Pods: []netip.Prefix{prefix("fd00::/64"), prefix("10.244.0.0/16")},
+		})
+		if got := fmt.Sprint(plan.Invalid); len(plan.Create) != c.created || len(plan.Invalid) > 1 ||
+			(len(plan.Invalid) == 1) != (c.says != "") || !strings.Contains(got, c.says) {
+			t.Errorf("%s: %d ServiceCIDRs, %s", name, len(plan.Create), got)
+		}
 	}
 }
 
@@ -183,6 +224,12 @@ func TestRanges(t *testing.T) {
 	}))
 	if len(got) != 1 || err == nil {
 		t.Errorf("%+v %v", got, err)
+	}
+	got, err = Ranges(cidr("shared", func(c *networkingv1.ServiceCIDR) {
+		c.Spec.CIDRs = []string{"10.1.0.0/24", "fd00::/63"}
+	}))
+	if len(got) != 2 || !got[0].VIPs || got[1].VIPs || err == nil {
+		t.Errorf("the API server has no allocator for a /63: %+v %v", got, err)
 	}
 }
 

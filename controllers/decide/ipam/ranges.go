@@ -81,7 +81,12 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 			err = fmt.Errorf("ServiceCIDR %s: %q is no CIDR of IPv4 or IPv6; it is left out", cidr.Name, text)
 			continue
 		}
-		ranges = append(ranges, Range{Name: cidr.Name, Prefix: p.Masked(), State: state, VIPs: label == Shared})
+		vips := label == Shared
+		if vips && whole64(p) != p {
+			vips, err = false, fmt.Errorf("ServiceCIDR %s: the API server allocates nothing from %s, which is larger "+
+				"than a /64; no VIP comes from it", cidr.Name, p)
+		}
+		ranges = append(ranges, Range{Name: cidr.Name, Prefix: p.Masked(), State: state, VIPs: vips})
 	}
 	return ranges, err
 }
@@ -92,7 +97,7 @@ func Holding(r Range, all []Range, held []Held) (out []Held) {
 	for _, h := range held {
 		a := h.Address.Unmap()
 		if usable(r.Prefix, a) && !slices.ContainsFunc(all, func(o Range) bool {
-			return o != r && o.State != Terminating && usable(o.Prefix, a)
+			return o != r && o.State != Terminating && whole64(o.Prefix) == o.Prefix && usable(o.Prefix, a)
 		}) {
 			out = append(out, h)
 		}

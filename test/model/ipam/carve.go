@@ -73,7 +73,7 @@ func first(in ipam.Carving, taken []netip.Prefix, f corev1.IPFamily) (netip.Pref
 	}
 	why := ipam.ErrMismatchedNetwork
 	for _, pool := range in.Pools {
-		if !of(pool.Addr(), f) || pool.Bits() > bits {
+		if !of(pool.Addr(), f) {
 			continue
 		}
 		why = ipam.ErrFull
