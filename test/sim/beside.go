@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,8 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -52,11 +56,19 @@ func (m *member) foreign(n types.NamespacedName) (out []client.Object) {
 	return theirs
 }
 
-// givesAway lets the owners of foreign objects give them to the agent, or delete them.
+// exportedTo returns whether somebody exports a name to a member.
+func (w *World) exportedTo(m *member, n types.NamespacedName) bool {
+	return slices.ContainsFunc(w.truthOf(n).exports, func(e clusterset.Export) bool {
+		return resolution.Imports(e, placeOf(m.id))
+	})
+}
+
+// givesAway lets the owners of foreign objects give them to the agent, or delete them. The agent would leave what
+// nobody exports to its cluster (I10).
 func (w *World) givesAway() {
 	for _, m := range w.honest() {
 		for _, n := range names {
-			exported := len(w.truthOf(n).exports) > 0
+			exported := w.exportedTo(m, n)
 			for _, o := range m.foreign(n) {
 				if w.guard.forgive(m, n); !exported || w.chance(0.3) {
 					w.remove(m, o)

@@ -230,7 +230,8 @@ func (w *World) watchFrozen(m *member, c *api.Write) {
 		return
 	}
 	if c.Old == nil || c.New == nil {
-		if c.Key.Kind == api.Service && c.New == nil && get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n) == nil {
+		imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n)
+		if c.Key.Kind == api.Service && c.New == nil && (imp == nil || !kube.Owned(imp) && !w.exportedTo(m, n)) {
 			return // a VIP that is not needed any more
 		}
 		if rec, ok := c.Old.(*hubv1alpha1.ServiceExportRecord); ok && rec.Spec.Withdrawn {

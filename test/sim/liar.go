@@ -245,7 +245,8 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 	l.confirms()
 }
 
-// isKnown returns whether the hub or a member has its record of a name: what it deleted without a withdrawal is held.
+// isKnown returns whether the hub or a member has its record of a name, or imports it: what went without a withdrawal,
+// also by a restore of the hub, is held.
 func (l *liar) isKnown(n types.NamespacedName) bool {
 	key := func(namespace string) api.Key {
 		return api.Key{Kind: api.ServiceExportRecord,
@@ -256,7 +257,9 @@ func (l *liar) isKnown(n types.NamespacedName) bool {
 		return rec != nil && !rec.Spec.Withdrawn
 	}
 	return has(l.World.hub, hubNamespace) || slices.ContainsFunc(l.honest(), func(m *member) bool {
-		return has(m.server, kube.SystemNamespace)
+		imp, _ := m.server.Get(api.Key{Kind: api.ServiceImport, NamespacedName: n}).(*mcsv1beta1.ServiceImport)
+		return has(m.server, kube.SystemNamespace) || imp != nil && slices.ContainsFunc(imp.Status.Clusters,
+			func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == l.member.id })
 	})
 }
 

@@ -53,10 +53,10 @@ func (w *World) settle() {
 	w.note("== quiet")
 	w.quiet = true
 	w.heal()
-	w.givesAway()
 	if w.liar != nil {
 		w.liar.repents(w.frozen)
 	}
+	w.givesAway()
 	w.calmDown(calm)
 	for range 3 { // the API server frees what an interrupted creation left behind
 		if w.leftBehind() {
