@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// labelled adds labels to every metric, also those of libraries. A label that a metric has already stays.
+// labelled adds labels to every metric, also those of libraries. If a metric has a label of that name, it keeps it.
 type labelled struct {
 	prometheus.Gatherer
 	labels prometheus.Labels
@@ -24,6 +24,7 @@ func (l labelled) Gather() ([]*dto.MetricFamily, error) {
 					m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &value})
 				}
 			}
+			// Labels of a Gatherer are sorted; those of a map come in any order.
 			slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 		}
 	}

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	probePatience = 3 * time.Second // for one connection, or for the lookup of one name
-	probeTries    = 100             // connections at most, for one request
-	probeAtOnce   = 10              // connections at a time
+	probeTimeout   = 3 * time.Second // for one connection, or for the lookup of one name
+	maxConnections = 100             // for one request
+	maxConcurrent  = 10              // connections at a time
 )
 
 // probeCommand serves what kubectl clusterset verify asks of its Pods: who they are, and what they reach.
@@ -31,6 +31,9 @@ func probeCommand(ctx context.Context, args []string) error {
 	address := flags.String("bind-address", ":8080", "address to listen on")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("probe takes no arguments, and got %q", flags.Args())
 	}
 	listener, err := net.Listen("tcp", *address)
 	if err != nil {
@@ -53,7 +56,7 @@ func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 	mux.HandleFunc("/resolve", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), probePatience)
+		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 		defer cancel()
 		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.URL.Query().Get("name"))
 		for i := range found {
@@ -64,25 +67,28 @@ func probe(name string) http.Handler {
 	})
 	mux.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {
 		times, err := strconv.Atoi(r.URL.Query().Get("times"))
-		if err != nil || times < 1 || times > probeTries {
-			respond(w, nil, fmt.Errorf("times must be within 1..%d", probeTries))
+		if err != nil || times < 1 || times > maxConnections {
+			http.Error(w, fmt.Sprintf("times must be within 1..%d", maxConnections), http.StatusBadRequest)
 			return
 		}
-		answers, err := ask(r.Context(), r.URL.Query().Get("address"), times)
+		address, err := netip.ParseAddrPort(r.URL.Query().Get("address"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answers, err := ask(r.Context(), address.String(), times)
 		respond(w, answers, err)
 	})
 	return mux
 }
 
-// ask connects to an address that many times and returns the number of answers by name. The first failure ends it.
+// ask connects to an address, which is IP:port, that many times, and returns the number of answers by name. The first
+// failure ends it.
 func ask(ctx context.Context, address string, times int) (map[string]int, error) {
-	if _, err := netip.ParseAddrPort(address); err != nil {
-		return nil, err
-	}
-	c := &http.Client{Timeout: probePatience, Transport: &http.Transport{DisableKeepAlives: true}}
+	c := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	names := make([]string, times)
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(probeAtOnce)
+	all.SetLimit(maxConcurrent)
 	for i := range times {
 		all.Go(func() (err error) {
 			names[i], err = askOnce(ctx, c, address)

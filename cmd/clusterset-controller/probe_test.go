@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -46,16 +47,28 @@ func TestProbe(t *testing.T) {
 	if get("/resolve?name=localhost", &found); len(found) == 0 {
 		t.Error("localhost has no address")
 	}
-	for path, says := range map[string]string{
-		"/ask?times=1&address=" + closed:                           "refused",
-		"/ask?times=1&address=localhost:80":                        "ParseAddr",
-		"/ask?times=0&address=" + west:                             "times",
-		"/ask?times=1000000&address=" + west:                       "times",
-		"/resolve?name=":                                           "no such host",
-		"/ask?times=1&address=" + url.QueryEscape("127.0.0.1:80/"): "127.0.0.1:80/",
+	for path, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"/ask?times=1&address=" + closed:                           {http.StatusBadGateway, "refused"},
+		"/ask?times=1&address=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
+		"/ask?times=0&address=" + west:                             {http.StatusBadRequest, "times"},
+		"/ask?times=1000000&address=" + west:                       {http.StatusBadRequest, "times"},
+		"/resolve?name=":                                           {http.StatusBadGateway, "no such host"},
+		"/ask?times=1&address=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
 	} {
-		if status, text := get(path, nil); status != http.StatusBadGateway || !strings.Contains(text, says) {
-			t.Errorf("%s: %d %q, want an error that says %q", path, status, text, says)
+		if status, text := get(path, nil); status != want.status || !strings.Contains(text, want.says) {
+			t.Errorf("%s: %d %q, want %v", path, status, text, want)
 		}
+	}
+}
+
+func TestProbeTakesNoArguments(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := probeCommand(ctx, []string{"--bind-address=127.0.0.1:0", "east"})
+	if err == nil || !strings.Contains(err.Error(), `"east"`) {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -255,7 +255,7 @@ func (s *stage) ask(ctx context.Context, m *member, q question) error {
 	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.id)
 	got, err := dig(ctx, m, q.name, q.qtype)
 	if err != nil {
-		return err
+		return s.withLogs(err)
 	}
 	if got.status != ok {
 		text("%s", got.status)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,5 +81,14 @@ func TestCorefileExampleHasTheLinesThatTheDemoChanges(t *testing.T) {
 	}
 	if _, _, err := adapt("", "/k"); err == nil {
 		t.Error("a Corefile without these lines is no error")
+	}
+}
+
+// TestWithoutAReplyLogsAreShown, which say why.
+func TestWithoutAReplyLogsAreShown(t *testing.T) {
+	s := &stage{east: new(member), west: new(member), nodes: []*lab.Kubelet{new(lab.Kubelet)}}
+	err := s.eventually(func() (wrong, err error) { return nil, errors.New("no servers could be reached") })
+	if err == nil || !strings.Contains(err.Error(), "log of a node") {
+		t.Errorf("the error is %v", err)
 	}
 }

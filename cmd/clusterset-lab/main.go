@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,14 +20,18 @@ import (
 const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, remove all of it
                               KEEP=1: keep it running until Ctrl-C, with its addresses in bin/lab.env`
 
-// ends are the signals that stop the laboratory.
-var ends = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+// stopSignals stop the laboratory.
+var stopSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
 func main() {
+	if !slices.Equal(os.Args[1:], []string{"demo"}) {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
 	log.SetLogger(logr.Discard()) // of the clients
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals...)
 	defer stop()
-	err := run(ctx, os.Args[1:])
+	err := run(ctx)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -40,10 +43,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	if !slices.Equal(args, []string{"demo"}) {
-		return errors.New(usage)
-	}
+func run(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
 		return err
@@ -61,15 +61,15 @@ type laboratory interface {
 	stop()
 }
 
-// present runs a demo, and then stops its laboratory. With the path of a file, which must not exist, it first writes
-// the addresses there and waits for an interrupt.
+// present runs a demo, and then stops its laboratory. If path is not "", it first writes the addresses to a new file
+// there, and waits for an interrupt.
 func present(ctx context.Context, path string, demo func() (laboratory, error)) error {
 	var file *os.File
 	if path != "" {
 		var err error
 		file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 		if os.IsExist(err) {
-			return fmt.Errorf("a laboratory is running already, or was killed: then remove %s", path)
+			return fmt.Errorf("a laboratory is running already; if it was killed, remove %s", path)
 		}
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ func asleep(t *testing.T) sleeper {
 }
 
 func TestKeptUntilInterrupted(t *testing.T) {
-	ctx, stop := signal.NotifyContext(t.Context(), ends...)
+	ctx, stop := signal.NotifyContext(t.Context(), stopSignals...)
 	defer stop()
 	s, path, done := asleep(t), filepath.Join(t.TempDir(), "lab.env"), make(chan error)
 	go func() { done <- present(ctx, path, func() (laboratory, error) { return s, nil }) }()
@@ -59,6 +59,19 @@ func TestKeptUntilInterrupted(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	nothingLeft(t, s, path)
+}
+
+// TestUsage: it prints nothing else, and exits with 2.
+func TestUsage(t *testing.T) {
+	if os.Getenv("ASKS_FOR_NOTHING") != "" {
+		os.Args = os.Args[:1]
+		main()
+	}
+	c := exec.Command(os.Args[0], "-test.run=^TestUsage$")
+	c.Env = append(os.Environ(), "ASKS_FOR_NOTHING=1")
+	if out, _ := c.CombinedOutput(); c.ProcessState.ExitCode() != 2 || string(out) != usage+"\n" {
+		t.Errorf("exit %d:\n%s", c.ProcessState.ExitCode(), out)
+	}
 }
 
 // TestEnvironmentHasWhatTheDemoTypes: kubectl --context=east, and kubectl clusterset, which kubectl finds in the PATH.

@@ -254,8 +254,10 @@ func (s *stage) eventually(look func() (wrong, err error)) error {
 	for deadline := time.Now().Add(limit); ; {
 		wrong, err := look()
 		switch {
-		case err != nil || wrong == nil:
-			return err
+		case err != nil:
+			return s.withLogs(err)
+		case wrong == nil:
+			return nil
 		case time.Now().After(deadline):
 			return s.withLogs(fmt.Errorf("after %v: %w", limit, wrong))
 		}

@@ -170,7 +170,8 @@ func (e *environment) mistakes() []mistake {
 			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n"}}`},
 		},
 		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"},
-			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n cache 30\n multicluster\n reload\n}\n"}}`}},
+			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n` +
+				`clusterset.local:53 {\n cache 30\n forward . 10.96.0.53\n}\n"}}`}},
 		{
 			"nodelocal-forward",
 			"__PILLAR__UPSTREAM__SERVERS__",

@@ -204,7 +204,7 @@ func TestAnOutageLongerThanALifetime(t *testing.T) {
 		if err == nil {
 			return errors.New("it finds nothing wrong")
 		}
-		return said(out, "x ", "kubectl clusterset join --renew")
+		return said(out, "x ", "join --hub-context=HUB --renew")
 	})
 	if got := e.vip(t, "east", "steady") + "; " + e.vip(t, "west", "steady"); got != vips {
 		t.Errorf("while it is out, the VIPs are %s and were %s", got, vips)

@@ -26,8 +26,8 @@ import (
 // Say prints a line of progress.
 type Say func(format string, args ...any)
 
-// settle is how long an API server may take to serve a new kind, policy or right.
-const settle = 30 * time.Second
+// Settle is how long an API server may take to serve a new kind, policy or right.
+const Settle = 30 * time.Second
 
 // Apply applies objects server-side; CustomResourceDefinitions must come first. It leaves newer ones, and those that
 // others applied.
@@ -43,7 +43,7 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 		}
 	}
 	for _, o := range objects[:kinds] {
-		err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+		err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
 			return c.established(ctx, o.GetName())
 		})
 		if err != nil {
@@ -81,7 +81,7 @@ func (c *Cluster) applyKind(ctx context.Context, o *unstructured.Unstructured, s
 // applyOne takes over the fields of other managers. It retries while an API server does not serve the kind yet.
 func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) error {
 	var refused error
-	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
 		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
 			client.FieldOwner(manifest.FieldManager), client.ForceOwnership)
 		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
@@ -114,7 +114,7 @@ func (c *Cluster) established(ctx context.Context, name string) (bool, string, e
 // refuses writes for seconds after its start, or after a kind is created.
 func Settled(ctx context.Context, write func(context.Context) error) error {
 	var refused error
-	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
 		refused = write(ctx)
 		if refused != nil && strings.Contains(refused.Error(), "failed to configure policy") { // its reason is Invalid
 			return false, "", refused
@@ -148,7 +148,7 @@ func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructur
 func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error {
 	existing := &unstructured.Unstructured{}
 	existing.SetGroupVersionKind(o.GroupVersionKind())
-	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(o), existing)
 		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "it still exists", err
 	})

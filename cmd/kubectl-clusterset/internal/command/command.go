@@ -63,13 +63,9 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-			flags.StringVar(
-				&r.hubNamespace,
-				"hub-namespace",
-				lifecycle.DefaultHubNamespace,
+			flags.StringVar(&r.hubNamespace, "hub-namespace", lifecycle.DefaultHubNamespace,
 				"namespace of the ClusterSet on the hub, and its name; status, doctor, gather, version, join, and "+
-					"leave without --evict default to that of this cluster's membership",
-			)
+					"leave without --evict default to that of this cluster's membership")
 		}
 		cmd.AddCommand(sub)
 	}
@@ -100,22 +96,30 @@ func repeat(r *root, cmd *cobra.Command) {
 		repeat(r, sub)
 	}
 	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(advised(run(cmd, args))) }
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return r.flags().Error(advised(cmd.Name(), run(cmd, args)))
+		}
 	}
 }
 
 // advised adds a remedy to the error of a user who may lack a right, unless it has one. Quotas, policies and namespaces
 // that are being deleted forbid, too: the error says which it is.
-func advised(err error) error {
+func advised(command string, err error) error {
 	if !apierrors.IsForbidden(err) || report.HasRemedy(err) {
 		return err
 	}
 	remedy := "if you lack a right, run the command as a cluster admin"
+	if role := developers[command]; role != "" {
+		remedy += ", or with role " + role + " in the namespace"
+	}
 	if strings.HasPrefix(err.Error(), "the hub: ") {
 		remedy += "; or name the ClusterSet's namespace with --hub-namespace"
 	}
 	return report.WithRemedy(err, remedy)
 }
+
+// developers are the commands that are not for admins alone, with the role that each needs.
+var developers = map[string]string{"explain": "view", "export": "edit", "unexport": "edit"}
 
 // flags are those by which the user named this cluster and the hub.
 func (r *root) flags() report.Flags {
@@ -134,9 +138,7 @@ func usage(template string) string {
 	const hint = `Use "kubectl clusterset options" for the global flags.`
 	template = strings.Replace(template, "{{if .HasAvailableLocalFlags}}",
 		"{{if and .HasParent .HasAvailableLocalFlags}}", 1)
-	template = strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
-		hint, 1)
-	return template
+	return strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", hint, 1)
 }
 
 // exit is an error with its exit status. errFindings means that the report has been printed, and says all.
@@ -196,7 +198,8 @@ const unnamed = "http://localhost:8080"
 
 // member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
-	return in(r.config, "this cluster", "--kubeconfig FILE, --context CONTEXT")
+	return in(r.config, "this cluster", "--kubeconfig FILE, --context CONTEXT; kubectl config get-contexts lists "+
+		"contexts")
 }
 
 // namedHub returns the hub, or nil if no flag names it.

@@ -96,11 +96,22 @@ func TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace(t *testing.T) {
 		{"the hub", `User "u" cannot list resource "clustersets"`, []bool{true, true}},
 	} {
 		on := cluster.Cluster{Name: c.where}
-		err := advised(on.Failed(apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New(c.why)), "reading"))
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New(c.why))
+		err := advised("status", on.Failed(forbidden, "reading"))
 		for i, remedy := range []string{ask, namespace} {
 			if strings.Contains(err.Error(), remedy) != c.want[i] {
 				t.Errorf("%q: %v", remedy, err)
 			}
+		}
+	}
+}
+
+// TestDevelopersAreToldTheirRole, because what they may run is not for cluster admins alone.
+func TestDevelopersAreToldTheirRole(t *testing.T) {
+	for command, told := range map[string]bool{"explain": true, "status": false} {
+		err := advised(command, apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
+		if strings.Contains(err.Error(), "or with role view in the namespace") != told {
+			t.Errorf("%s: %v", command, err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ they differ. With --hub-kubeconfig or --hub-context, the hub's controller is sho
 					return err
 				}
 				all = append(all, component(cmd.Context(), "agent", member, func(ctx context.Context) (string, error) {
-					return image(ctx, member, "clusterset-controller")
+					return image(ctx, member, manifest.AgentDeployment)
 				}), component(cmd.Context(), "DNS", member, func(ctx context.Context) (string, error) {
 					return dns.Running(ctx, member)
 				}))
@@ -92,7 +92,7 @@ func component(ctx context.Context, name string, c *cluster.Cluster, read func(c
 func image(ctx context.Context, c *cluster.Cluster, name string) (string, error) {
 	d, err := c.Deployment(ctx, name)
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return "", c.Failed(err, "reading Deployment %s", name)
+		return "", err
 	}
 	image := d.Spec.Template.Spec.Containers[0].Image
 	if n := d.Status.AvailableReplicas; n > 0 {

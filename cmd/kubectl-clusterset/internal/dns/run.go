@@ -389,9 +389,8 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	if failed = errors.Join(failed, r.Remove(ctx, brought)); failed != nil {
 		return errors.Join(why, report.WithRemedy(failed, "kubectl clusterset dns uninstall"))
 	}
-	return report.WithRemedy(
-		fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why), remedy,
-	)
+	return report.WithRemedy(fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
+		remedy)
 }
 
 // logsAt returns commands that show why our CoreDNS does not answer.
@@ -448,7 +447,7 @@ var errRollout = errors.New("the rollout does not end")
 
 // rollout waits until all replicas of a Deployment are new and available.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
-	err := r.RolledOut(ctx, client.ObjectKeyFromObject(d), math.MaxInt32, r.Timeout, r.Say)
+	err := r.AwaitRollout(ctx, client.ObjectKeyFromObject(d), math.MaxInt32, r.Timeout, r.Say)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRollout, err)
 	}
@@ -475,7 +474,7 @@ func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) er
 	}
 	err := r.ask(ctx, namespace, selector, port, domain(s.Corefile()), want)
 	if err == nil && want && s.Deployment != nil { // a Pod that is not ready was not asked
-		err = r.RolledOut(ctx, client.ObjectKeyFromObject(s.Deployment), s.Deployment.Status.AvailableReplicas,
+		err = r.AwaitRollout(ctx, client.ObjectKeyFromObject(s.Deployment), s.Deployment.Status.AvailableReplicas,
 			r.Timeout, r.Say)
 	}
 	return err

@@ -17,8 +17,6 @@ func inOneBlock(t *testing.T) string {
 	}
 	return strings.NewReplacer(
 		"    ready\n", "    ready\n    multicluster clusterset.local\n",
-		"disable success cluster.local", "disable success cluster.local clusterset.local",
-		"disable denial cluster.local", "disable denial cluster.local clusterset.local",
 	).Replace(string(kubeadm))
 }
 
@@ -45,7 +43,8 @@ func TestABlockOfItsOwnIsSound(t *testing.T) {
 // What holds for the block of .:53 does not reach the zone's own block, and what is wrong in that is found.
 func TestABlockOfItsOwnIsExamined(t *testing.T) {
 	for name, c := range map[string]struct{ old, with, check, want string }{
-		"cached": {"    multicluster\n", "    multicluster\n    cache 30\n", "corefile-cache",
+		"cached": {"    multicluster\n", "    multicluster\n    cache 30\n", "", ""}, // which leaves ours out
+		"sent on, and cached": {"    multicluster\n", "    cache 30\n    forward . 10.96.0.53\n", "corefile-cache",
 			"success and denial"},
 		"sent on":     {"    multicluster\n", "    forward . /etc/resolv.conf\n", "", ""}, // dns-answers asks
 		"no stanza":   {"    multicluster\n", "", "corefile-stanza", "clusterset.local"},

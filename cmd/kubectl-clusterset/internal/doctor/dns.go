@@ -41,13 +41,10 @@ var dnsChecks = []Check{
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherPlugins)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
 	{"corefile-cache", []Topic{DNS}, onCorefile(func(f *Facts, c *corefile.Corefile) []report.Finding {
-		if Unserved(f) {
+		if !answeredElsewhere(f) || len(c.Unknown) > 0 { // multicluster keeps its own answers out of cache
 			return nil
 		}
-		if answeredElsewhere(f) {
-			return cached(c, "CoreDNS", f.edit(), ofForwarder)
-		}
-		return cached(c, "CoreDNS", f.edit(), nil)
+		return cached(c, "CoreDNS", f.edit(), ofForwarder)
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth, DNS}, func(f *Facts) []report.Finding {
@@ -234,7 +231,7 @@ func Unserved(f *Facts) bool {
 func unanswered(f *Facts) []report.Finding {
 	n := len(f.DNSFacts.Unanswered)
 	switch {
-	case Unserved(f) && n == 0 && f.DNSFacts.Asked > 0 && len(f.DNSFacts.Pods) > 0:
+	case Unserved(f) && n == 0 && f.DNSFacts.AskedPods > 0 && len(f.DNSFacts.Pods) > 0:
 		return wrong(fmt.Sprintf(RefusedAt, "kube-system", f.DNSFacts.Pods[0].Name), Earlier)
 	case Unserved(f) || n == 0:
 		return nil
@@ -242,7 +239,7 @@ func unanswered(f *Facts) []report.Finding {
 	first := f.DNSFacts.Unanswered[0]
 	others := ""
 	if n > 1 {
-		others = fmt.Sprintf("; %d of the %d DNS Pods do not answer", n, f.DNSFacts.Asked)
+		others = fmt.Sprintf("; %d of the %d DNS Pods do not answer", n, f.DNSFacts.AskedPods)
 	}
 	return wrong(first.Remedy, "Pod %s %s%s", first.Pod, first.Why, others)
 }
@@ -427,9 +424,8 @@ func disabled(l *corefile.Line, kind string) bool {
 func reload(f *Facts, c *corefile.Corefile) []report.Finding {
 	reloads := slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
 	if c.For(zone, "53") != nil && !reloads {
-		return warn(
-			f.edit()+", and add the line reload", "the Corefile has no reload: changes apply when the pods restart",
-		)
+		return warn(f.edit()+", and add the line reload",
+			"the Corefile has no reload: changes apply when the pods restart")
 	}
 	return nil
 }

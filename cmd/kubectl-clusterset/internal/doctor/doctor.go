@@ -24,11 +24,11 @@ type Check struct {
 // Outcome is the result of one check.
 type Outcome struct {
 	Check    string           `json:"check"`
-	Skipped  string           `json:"skipped,omitempty"` // why
+	Skipped  string           `json:"skipped,omitempty"` // why, or ""
 	Findings []report.Finding `json:"findings,omitempty"`
 }
 
-// Report is the examination.
+// Report has the outcomes of all checks.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 	Cluster         string    `json:"cluster,omitempty"`
@@ -59,24 +59,7 @@ func Examine(f *Facts) Report {
 			}
 		}
 		if o.Skipped == "" {
-			o.Findings = c.Look(f)
-			// One mistake has one finding.
-			if f.Set == "" && f.Deployment == nil && f.Credentials == nil && c.Name != "membership" {
-				o.Findings = slices.DeleteFunc(o.Findings, func(x report.Finding) bool {
-					return strings.HasPrefix(x.Remedy, join)
-				})
-			}
-			for i := range o.Findings {
-				o.Findings[i].Check, o.Findings[i].About = c.Name, ""
-				switch remedy := &o.Findings[i].Remedy; {
-				case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
-					*remedy = goOnLeaving
-				case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
-					*remedy = facts.NameHub
-				case !f.renewable():
-					*remedy = strings.ReplaceAll(*remedy, " --renew", "")
-				}
-			}
+			o.Findings = f.correct(c.Name, c.Look(f))
 		}
 		r.Outcomes = append(r.Outcomes, o)
 	}
@@ -92,7 +75,28 @@ func Examine(f *Facts) Report {
 	return r
 }
 
-// yourRights is the outcome about checks that the user lacks rights for.
+// correct completes the findings of a check, and corrects remedies that do not work in this cluster.
+func (f *Facts) correct(check string, findings []report.Finding) []report.Finding {
+	_, unread := f.Unread[Membership]
+	if !unread && f.Set == "" && f.Deployment == nil && f.Credentials == nil && check != "membership" {
+		// A cluster that never joined has one finding, of check membership. The others would only repeat its remedy.
+		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return strings.HasPrefix(x.Remedy, join) })
+	}
+	for i := range findings {
+		findings[i].Check, findings[i].About = check, ""
+		switch remedy := &findings[i].Remedy; {
+		case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
+			*remedy = goOnLeaving
+		case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
+			*remedy = facts.NameHub
+		case !f.renewable():
+			*remedy = strings.ReplaceAll(*remedy, " --renew", "")
+		}
+	}
+	return findings
+}
+
+// yourRights names the outcome that counts the checks for which the user lacks rights. It is no check.
 const yourRights = "your-rights"
 
 // Findings returns those of all checks.
@@ -148,13 +152,10 @@ func Print(out io.Writer, r *Report, wide bool) {
 	}
 }
 
-// found returns the one finding of a check.
-func found(f report.Finding) []report.Finding { return []report.Finding{f} }
-
 func wrong(remedy, what string, args ...any) []report.Finding {
-	return found(report.Errorf(remedy, what, args...))
+	return []report.Finding{report.Errorf(remedy, what, args...)}
 }
 
 func warn(remedy, what string, args ...any) []report.Finding {
-	return found(report.Warningf(remedy, what, args...))
+	return []report.Finding{report.Warningf(remedy, what, args...)}
 }

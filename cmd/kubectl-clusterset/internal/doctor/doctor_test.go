@@ -109,7 +109,7 @@ func sound(t *testing.T) *doctor.Facts {
 					lease("west", 9*time.Second, time.Second)},
 				Leader: &leads,
 			},
-			Asked: "blue", SetNamespace: ns, Kinds: kinds(), Controller: agent,
+			GivenNamespace: "blue", SetNamespace: ns, Kinds: kinds(), Controller: agent,
 		},
 		DNSFacts:      doctor.DNSFacts{Deployment: dns, Corefile: inOneBlock(t), NodeLocal: nodeLocal},
 		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
@@ -253,6 +253,10 @@ var inMember = []planted{
 		f.AgentLacks = []string{"create services", "a",
 			"b", "c", "d", "e"}
 	}, "may not create services, a, b, c, d, and 1 more"},
+	{"the agent waits, and has no Pod", "agent-deployment", bad, func(f *doctor.Facts) {
+		notYet(f)
+		f.Pods = nil
+	}, "no replica of the agent is available"},
 	{"agent refused", "agent-event", bad, func(f *doctor.Facts) {
 		f.Set, f.AgentEvent = "",
 			"cluster id east is held by another cluster"
@@ -264,7 +268,7 @@ var inMember = []planted{
 	{"another member's token", "token-account", bad, func(f *doctor.Facts) { f.Credentials.Account = "mcs-west" },
 		"is of mcs-west"},
 	{"another namespace of the hub is asked for", "token-account", notice,
-		func(f *doctor.Facts) { f.HubFacts.Asked = "red" }, "for namespace blue, and --hub-namespace is red"},
+		func(f *doctor.Facts) { f.HubFacts.GivenNamespace = "red" }, "for namespace blue, and --hub-namespace is red"},
 	{"token ran out", "token-lifetime", bad, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(-3 * time.Hour) },
 		"expired 3h ago"},
 	{"token for a year", "token-lifetime", notice,
@@ -274,17 +278,26 @@ var inMember = []planted{
 	{"hub without TLS", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Server = "http://hub.example:8080" },
 		"no https URL"},
 	{"hub not verified", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Insecure = true }, "not verified"},
-	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "401 Unauthorized" },
+	{"hub not reached at a new address", "hub-server", notice, func(f *doctor.Facts) {
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
+		f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+	}, "still uses the hub at https://old.example:6443 and not at https://hub.example:6443"},
+	{"hub not reached at a new address, nor at the old one", "hub-reachable", bad, func(f *doctor.Facts) {
+		f.HubFacts.AgentError, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
+		f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+	}, "does not reach the hub at https://hub.example:6443"},
+	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.AgentError = "401 Unauthorized" },
 		"401 Unauthorized"},
 	{"hub not reached", "hub-reachable", notice, func(f *doctor.Facts) {
-		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.HubFacts.AgentError, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 	}, "connection refused"},
 	{"hub not reached by the agent", "hub-reachable", bad, func(f *doctor.Facts) {
-		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.HubFacts.AgentError, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
 	}, "it last renewed its Lease there 41s ago. Connecting from here failed: connection refused"},
 	{"hub not reached from here", "hub-reachable", notice, func(f *doctor.Facts) {
-		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.HubFacts.AgentError, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 39*time.Second, 0)}
 	}, "the agent renewed its Lease there 39s ago"},
 	{"pods in the service range", "ranges-here", bad,
@@ -306,7 +319,7 @@ var inMember = []planted{
 		rec.Status.Conditions = []metav1.Condition{{Type: "Imported", Status: "False", Reason: "NotOwned",
 			Message: "it belongs to another program; kubectl annotate"}}
 		f.Records = []hubv1alpha1.ServiceExportRecord{rec, rec}
-	}, "it belongs to another program (NotOwned)"},
+	}, "web.shop: it belongs to another program (NotOwned)"},
 	{"another implementation", "imports-others", notice, func(f *doctor.Facts) { f.Imported[0].Labels = nil },
 		"shop/web"},
 }
@@ -444,6 +457,38 @@ func TestAClusterThatHasNotJoinedHasOneFinding(t *testing.T) {
 	if all := r.Findings(); len(all) != 1 || all[0].Check != "membership" {
 		t.Errorf("%+v", all)
 	}
+	f.Unread[doctor.Membership] = "no" // then the finding that has the remedy is missing
+	r = doctor.Examine(f)
+	if all := r.Findings(); len(all) == 0 || all[0].Check != "kinds" {
+		t.Errorf("membership was not read: %+v", all)
+	}
+}
+
+// notYet has an agent that runs and is no member yet.
+func notYet(f *doctor.Facts) {
+	f.Set, f.AgentEvent = "", "cluster id east is held by another cluster"
+	f.Deployment.Status.AvailableReplicas, f.HubFacts.Leases, f.Pods = 0, nil, make([]corev1.Pod, 1)
+}
+
+// TestWhatFollowsFromAnotherFindingIsNone: an agent that waits to be a member is not ready, and one that has lost the
+// hub has not moved to its new address either.
+func TestWhatFollowsFromAnotherFindingIsNone(t *testing.T) {
+	for check, plant := range map[string]func(*doctor.Facts){
+		"agent-deployment": notYet,
+		"hub-server": func(f *doctor.Facts) {
+			f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
+			f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+		},
+	} {
+		f := sound(t)
+		plant(f)
+		r := doctor.Examine(f)
+		for _, found := range r.Findings() {
+			if found.Check == check {
+				t.Errorf("%+v", found)
+			}
+		}
+	}
 }
 
 // TestJoiningIsAdvisedWhereItWorks: not to a member that has lost its Secret only, or that leaves.
@@ -458,14 +503,17 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 			"kubectl clusterset leave, which continues"},
 		"without an ID": {func(f *doctor.Facts) { f.ID, f.Set = "", "" }, "membership",
 			join + " --cluster-id ID; after an unfinished join, see the findings below"},
-		"a wrong address at first, and the rest": {wrongAddress, "membership", join + " --hub-server URL, at which " +
-			"this cluster's pods reach the hub; after an unfinished join, see the findings below"},
+		"a wrong address at first, and the rest": {wrongAddress, "membership", join + ", and with --hub-server the " +
+			"URL at which this cluster's pods reach the hub; after an unfinished join, see the findings below"},
 		"a wrong address at first": {wrongAddress, "hub-reachable", "if the hub has another address for this " +
 			"machine than for pods, name it with --hub-context; otherwise restore the connection, or if its address " +
 			"or certificate authority has changed: " + join + " --hub-server URL"},
+		"refused": {func(f *doctor.Facts) { f.HubFacts.AgentError = "401 Unauthorized" }, "hub-reachable", join +
+			" --renew; after an eviction: " + join + "; if the hub has another address: " + join +
+			" --renew --hub-server URL"},
 		"evicted": {func(f *doctor.Facts) {
 			f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
-			f.HubFacts.Refused = "401 Unauthorized"
+			f.HubFacts.AgentError = "401 Unauthorized"
 		}, "hub-reachable", join + "; if the hub has another address: " + join + " --hub-server URL"},
 	} {
 		f := sound(t)
@@ -480,14 +528,14 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 
 // wrongAddress makes f the facts of a cluster whose first join gave the agent an address without a hub.
 func wrongAddress(f *doctor.Facts) {
-	f.Set, f.HubFacts.Refused, f.HubFacts.Unreachable = "", "dial tcp 10.255.255.1:6443: i/o timeout", true
+	f.Set, f.HubFacts.AgentError, f.HubFacts.Unreachable = "", "dial tcp 10.255.255.1:6443: i/o timeout", true
 	f.HubFacts.Leases = nil
 }
 
 // TestTheHubNeedNotBeReachedFromTheAdminsMachine: a fresh heartbeat shows that the agent reaches it.
 func TestTheHubNeedNotBeReachedFromTheAdminsMachine(t *testing.T) {
 	f := sound(t)
-	f.HubFacts.Refused, f.HubFacts.Unreachable = "no such host", true
+	f.HubFacts.AgentError, f.HubFacts.Unreachable = "no such host", true
 	for _, o := range doctor.Examine(f).Outcomes {
 		if len(o.Findings) > 0 {
 			t.Errorf("%+v", o)

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"errors"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -8,6 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 )
 
@@ -22,17 +24,18 @@ func outside(cluster string, of discoveryv1.AddressType, address string) discove
 var inExternal = []planted{
 	{"a load balancer without an address", "external-exports", notice, func(f *doctor.Facts) {
 		e := mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True",
-			Message: "annotation clusterset-dns.io/external: the load balancer of the Service has no address yet"}}
+		e.Status.Conditions = []metav1.Condition{conditions.ValidWithout(errors.New("annotation " +
+			"clusterset-dns.io/external: it has no address yet"))}
 		f.Exported = []mcsv1beta1.ServiceExport{e}
-	}, "has no address yet"},
+	}, "ServiceExport shop/web: annotation clusterset-dns.io/external: it has no address yet"},
 	{"one cluster has private addresses only", "external-addresses", notice, func(f *doctor.Facts) {
 		f.ExternalSlices = []discoveryv1.EndpointSlice{
 			outside("east", discoveryv1.AddressTypeIPv4, "192.0.2.1"),
 			outside("west", discoveryv1.AddressTypeIPv4, "10.0.0.1"),
 			outside("west", discoveryv1.AddressTypeIPv6, "fd00::1"),
 		}
-	}, "10.0.0.1, fd00::1 of cluster west, which are private addresses; those of east are public"},
+	}, "web.shop: clients outside the clusters may get 10.0.0.1, fd00::1 of cluster west, which are private " +
+		"addresses; those of east are public"},
 	{"carrier-grade address translation", "external-addresses", notice, func(f *doctor.Facts) {
 		f.ExternalSlices = []discoveryv1.EndpointSlice{
 			outside("east", discoveryv1.AddressTypeFQDN, "lb.example.com"),

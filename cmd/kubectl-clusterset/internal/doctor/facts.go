@@ -51,14 +51,14 @@ type Facts struct {
 
 	Version string // of Kubernetes here
 	Kinds   Kinds
-	UID     string // of kube-system
-	Now     time.Time
+	UID     string    // of kube-system
+	Now     time.Time // by the clock of the member's API server
 
 	Deployment  *appsv1.Deployment     // the agent's, or nil
 	Pods        []corev1.Pod           // the agent's
 	AgentEvent  string                 // the agent's last reason why it is no member
 	Leases      []coordinationv1.Lease // of clusterset-system
-	AgentLacks  []string               // rights that deploy/member grants
+	AgentLacks  []string               // the rights of deploy/member that it lacks
 	Credentials *Credentials           // nil without the Secret
 
 	HubFacts HubFacts
@@ -91,10 +91,10 @@ type Credentials struct {
 // HubFacts were read with the agent's credentials, or with the admin's.
 type HubFacts struct {
 	facts.Hub
-	Refused     string   // why asking the hub with the agent's credentials failed, "" if it did not
-	Unreachable bool     // Refused is no refusal: the hub did not answer
-	MemberLacks []string // rights that deploy/hub grants
-	Asked       string   // --hub-namespace, if it was given
+	AgentError     string   // why asking the hub with the agent's credentials failed, "" if it did not
+	Unreachable    bool     // AgentError is no refusal: the hub may not have answered
+	MemberLacks    []string // the rights of deploy/hub that the member lacks
+	GivenNamespace string   // --hub-namespace, if it was given
 	// With the admin's credentials only.
 	SetNamespace *corev1.Namespace
 	Kinds        Kinds
@@ -102,15 +102,15 @@ type HubFacts struct {
 	Pods         []corev1.Pod       // of the controller
 }
 
-// DNSFacts are of kube-system.
+// DNSFacts are of kube-system, and of clusterset-dns for Beside.
 type DNSFacts struct {
 	Deployment *appsv1.Deployment // CoreDNS's, or nil
 	Pods       []corev1.Pod       // CoreDNS's
 	Corefile   string
-	Config     string   // the ConfigMap of the Corefile, in kube-system
-	Lacks      []string // rights that deploy/coredns grants
-	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it
-	Asked      int      // ready Pods of the cluster's DNS, for the zone
+	Config     string   // the ConfigMap of the Corefile, or two, in kube-system
+	Lacks      []string // the rights of deploy/coredns that CoreDNS lacks
+	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it, or if kube-dns has a stub domain for the zone
+	AskedPods  int      // ready Pods of the cluster's DNS that were asked for the zone
 	Unanswered []Unanswered
 	Beside     *appsv1.Deployment // ours beside the cluster's DNS, or nil
 	BesidePods []corev1.Pod

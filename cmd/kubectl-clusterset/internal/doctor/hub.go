@@ -38,6 +38,7 @@ var credentialChecks = []Check{
 	{"token-account", []Topic{Secret, Membership}, tokenAccount},
 	{"token-lifetime", []Topic{Secret}, tokenLifetime},
 	{"hub-address", []Topic{Secret}, hubAddress},
+	{"hub-server", []Topic{Secret, Agent}, hubServer},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks,
@@ -62,7 +63,7 @@ func (f *Facts) usable() *Credentials {
 }
 
 func tokenAccount(f *Facts) []report.Finding {
-	c, asked := f.usable(), f.HubFacts.Asked
+	c, asked := f.usable(), f.HubFacts.GivenNamespace
 	switch {
 	case c == nil:
 	case f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID:
@@ -79,7 +80,7 @@ func tokenAccount(f *Facts) []report.Finding {
 // the agent gets the same answer.
 func hubReachable(f *Facts) []report.Finding {
 	h := &f.HubFacts
-	if h.Refused == "" || h.Unreachable && f.live() {
+	if h.AgentError == "" || h.Unreachable && (f.live() || len(hubServer(f)) > 0) {
 		return nil
 	}
 	at, expired, known := facts.HubSeen(f.Leases, f.Now)
@@ -89,16 +90,20 @@ func hubReachable(f *Facts) []report.Finding {
 		return wrong(facts.AgentLog+"; restore the connection, or "+otherHub,
 			"the agent does not reach the hub at %s: it last renewed its Lease there %s ago. Connecting from here "+
 				"failed: %s",
-			f.Credentials.Server, ago, h.Refused)
+			f.Credentials.Server, ago, h.AgentError)
 	case h.Unreachable && known:
 		return warn(nameHub, "connecting from here to the hub at %s failed; the agent renewed its Lease there %s "+
-			"ago: %s", f.Credentials.Server, ago, h.Refused)
+			"ago: %s", f.Credentials.Server, ago, h.AgentError)
 	case h.Unreachable:
 		return warn(nameHub+"; otherwise restore the connection, or "+otherHub,
-			"connecting from here to the hub at %s failed: %s", f.Credentials.Server, h.Refused)
+			"connecting from here to the hub at %s failed: %s", f.Credentials.Server, h.AgentError)
 	}
-	return wrong(renew+"; if the hub has another address: "+otherURL,
-		"the hub at %s refuses the agent's credentials: %s", f.Credentials.Server, h.Refused)
+	remedy := join
+	if f.renewable() {
+		remedy = renew + "; after an eviction: " + join
+	}
+	return wrong(remedy+"; if the hub has another address: "+otherURL,
+		"the hub at %s refuses the agent's credentials: %s", f.Credentials.Server, h.AgentError)
 }
 
 func tokenLifetime(f *Facts) []report.Finding {
@@ -135,6 +140,18 @@ func hubAddress(f *Facts) []report.Finding {
 			"the hub's certificate is not verified")
 	}
 	return nil
+}
+
+// hubServer: the agent keeps a connection that works until the one of new credentials does.
+func hubServer(f *Facts) []report.Finding {
+	c, used := f.usable(), facts.HubServer(f.Leases)
+	if _, expired, known := facts.HubSeen(f.Leases, f.Now); c == nil || used == "" || used == c.Server ||
+		expired || !known {
+		return nil
+	}
+	return warn("wait two minutes if that is new; else "+facts.AgentLog+"; to go back: "+renew+" --hub-server "+used,
+		"the agent still uses the hub at %s and not at %s, which its credentials name: if it does not reach the hub "+
+			"there, its next start cuts this cluster off", used, c.Server)
 }
 
 // Loopback reports whether a host is the machine itself.

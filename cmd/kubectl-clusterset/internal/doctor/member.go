@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
@@ -107,7 +108,7 @@ func membership(f *Facts) []report.Finding {
 	case f.Set == "":
 		remedy := f.Join()
 		if f.HubFacts.Unreachable {
-			remedy += " --hub-server URL, at which this cluster's pods reach the hub"
+			remedy += ", and with --hub-server the URL at which this cluster's pods reach the hub"
 		}
 		return wrong(remedy+"; after an unfinished join, see the findings below",
 			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
@@ -146,8 +147,9 @@ func agentDeployment(f *Facts) []report.Finding {
 		}
 		return wrong(remedy, "the agent does not run: %s", why)
 	}
-	if runs || f.live() {
-		return nil
+	starts := func(p corev1.Pod) bool { return !facts.Ended(&p) }
+	if runs || f.live() || f.Set == "" && f.AgentEvent != "" && slices.ContainsFunc(f.Pods, starts) {
+		return nil // it is not ready before it is a member, and says why not
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
 		"no replica of the agent is available")

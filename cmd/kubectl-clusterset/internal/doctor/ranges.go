@@ -102,6 +102,9 @@ func (f *Facts) eachImportedAddress(do func(cluster string, addr netip.Addr)) {
 // did not create.
 func importsOthers(f *Facts) []report.Finding {
 	out := facts.NotImported(f.Records)
+	for i := range out {
+		out[i].What = out[i].About + ": " + out[i].What
+	}
 	var names []string
 	for i := range f.Imported {
 		imp := &f.Imported[i]

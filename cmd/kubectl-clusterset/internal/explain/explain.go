@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -260,7 +261,7 @@ func Explain(f *Facts) Report {
 	}
 	r.Withheld = append(append(r.Withheld, invalid...), elsewhere...)
 	r.external(f)
-	r.findings(f, exports, &merged, invalid, elsewhere, d.denied)
+	r.addFindings(f, exports, &merged, invalid, elsewhere, d.denied)
 	return r
 }
 
@@ -321,7 +322,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		}
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
-			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
+			Held: f.held(e.Cluster), Expired: f.expired(e.Cluster),
 			AgentSilent: f.agentSilent(e.Cluster), NotCounted: !f.imports() || f.unread(Endpoints),
 		}
 		for _, p := range e.Ports {
@@ -404,16 +405,12 @@ func (f *Facts) families(m *conflict.Merged) []corev1.IPFamily {
 	return m.Families
 }
 
-// message returns that of a condition of a cluster's record, if it has this status.
-func (f *Facts) message(cluster, condition, status string) string {
+// held returns why a cluster's record counts although the hub does not show it, or "".
+func (f *Facts) held(cluster string) string {
 	for i := range f.Records {
-		if f.Records[i].Spec.ClusterID != cluster {
-			continue
-		}
-		for _, c := range f.Records[i].Status.Conditions {
-			if c.Type == condition && string(c.Status) == status {
-				return c.Message
-			}
+		c := meta.FindStatusCondition(f.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld)
+		if f.Records[i].Spec.ClusterID == cluster && c != nil && c.Status == metav1.ConditionTrue {
+			return c.Message
 		}
 	}
 	return ""

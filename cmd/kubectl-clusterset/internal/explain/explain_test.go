@@ -244,7 +244,7 @@ var causes = []struct {
 	}, "of type ExternalName, which cannot be exported\n  → create the Service in each cluster"},
 	{"a family that others lack", func(f *explain.Facts) {
 		f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	}, "the name has no IPv6 VIP, though cluster west exports it: cluster east does not"},
+	}, "the name has no IPv6 VIP, because not all exporters have that family (with it: west; without it: east)"},
 	{"an export to nobody", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
 			Annotations: map[string]string{clusterset.AnnotationExportTo: "cluster=wset, region=eu"}}}
@@ -271,7 +271,7 @@ var causes = []struct {
 	},
 		"at 2026-01-02T03:04:05Z: no cluster exports the name; this cluster has a Service"},
 	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
-		"at 2026-01-02T03:04:05Z: no cluster exports the name, but there is"},
+		"at 2026-01-02T03:04:05Z: no cluster exports the name to this cluster, but there is"},
 	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) },
 		"x no cluster exports the name\n  → in the cluster of the Service: kubectl clusterset export web -n shop"},
 	{
@@ -290,6 +290,10 @@ var causes = []struct {
 		}
 	}, "no cluster exports the name"},
 	{"a stray import", func(f *explain.Facts) { f.Records = nil }, "but there is a ServiceImport"},
+	{"a stray import, and exports to others", func(f *explain.Facts) {
+		f.Records = f.Records[1:]
+		f.Records[0].Spec.ExportTo = "cluster=north"
+	}, "! no cluster exports the name to this cluster, but there is a ServiceImport"},
 	{"no VIP", func(f *explain.Facts) {
 		f.Import.Spec.IPs = nil
 		f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
@@ -331,7 +335,7 @@ var causes = []struct {
 	}, "not valid (NoService): there is no Service"},
 	{"own export invalid in part", func(f *explain.Facts) {
 		valid := conditions.ValidWithout(errors.New(`annotation preference: "prefer-locl"`))
-		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 		f.Export.Status.Conditions = []metav1.Condition{valid}
 	}, "! a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: " +
 		"annotation preference: \"prefer-locl\"\n  → " +

@@ -19,13 +19,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// findings adds what keeps the name from working as users expect, causes first.
-func (r *Report) findings(
+// addFindings adds what keeps the name from working as users expect, causes first. Of what is exported, invalid cannot
+// be parsed, and elsewhere goes to other clusters only. denied are the reasons why DNS answers NXDOMAIN.
+func (r *Report) addFindings(
 	f *Facts, exports []clusterset.Export, merged *conflict.Merged, invalid, elsewhere []Withheld,
 	denied []report.Finding,
 ) {
@@ -52,7 +52,7 @@ func (r *Report) findings(
 			" of the ServiceExport in cluster " + first.Cluster
 		r.error(remedy, "cluster %s exports the name, but not to this cluster: %s", first.Cluster, first.Why)
 	case f.Import == nil && !exported && !f.unread(Records):
-		r.notExported(f)
+		r.addNotExported(f)
 	}
 	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
 	switch {
@@ -82,7 +82,8 @@ func (r *Report) findings(
 		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
 			first, seen := f.lastSeen()
 			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first,
-				facts.AgentLog, ns, name), "%sno cluster exports the name, but there is a ServiceImport", seen)
+				facts.AgentLog, ns, name),
+				"%sno cluster exports the name to this cluster, but there is a ServiceImport", seen)
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
 			f.imports() {
@@ -90,14 +91,14 @@ func (r *Report) findings(
 				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
-			r.traffic(f, merged)
-			r.families(exports, merged)
+			r.addTraffic(f, merged)
+			r.addFamilies(exports, merged)
 		}
 		if f.imports() && !f.unread(Endpoints) {
-			r.idle(f)
+			r.addIdle(f)
 		}
 		if f.unread(Records) && !f.unread(Endpoints) {
-			r.unserved(f)
+			r.addUnserved(f)
 		}
 	}
 	if f.Service != nil && f.Service.Spec.Type != corev1.ServiceTypeExternalName && f.Export == nil &&
@@ -105,11 +106,11 @@ func (r *Report) findings(
 		r.warn(export(f.Name), "this cluster has a Service %s/%s without a ServiceExport: the name sends its Pods no "+
 			"traffic", ns, name)
 	}
-	r.ownExport(f)
+	r.addOwnExport(f)
 }
 
-// unserved adds that no imported endpoint is ready, for users who may not read the records.
-func (r *Report) unserved(f *Facts) {
+// addUnserved adds that no imported endpoint is ready, for users who may not read the records.
+func (r *Report) addUnserved(f *Facts) {
 	var clusters []string
 	for _, c := range f.Import.Status.Clusters {
 		clusters = append(clusters, c.Cluster)
@@ -125,8 +126,8 @@ func (r *Report) unserved(f *Facts) {
 	}
 }
 
-// traffic adds why connections to the VIP fail, or reach some clusters only.
-func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
+// addTraffic adds why connections to the VIP fail, or reach some clusters only.
+func (r *Report) addTraffic(f *Facts, merged *conflict.Merged) {
 	ready := func(x Exporter) bool { return x.Ready > 0 }
 	switch {
 	case f.unread(Endpoints):
@@ -134,8 +135,11 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 		r.error(r.pods(f, r.without()),
 			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
 	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
-		r.error(r.pods(f, r.without())+"; or change the annotation "+clusterset.AnnotationPreference,
-			"the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
+		remedy := "change the annotation " + clusterset.AnnotationPreference
+		if none := r.without(); len(none) > 0 {
+			remedy = r.pods(f, none) + "; or " + remedy
+		}
+		r.error(remedy, "the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
 	}
 	for _, tier := range clusterset.Tiers(merged.Preference) {
 		if id, ok := strings.CutPrefix(string(tier), "cluster="); ok && !slices.Contains(merged.Clusters, id) {
@@ -161,8 +165,8 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	}
 }
 
-// families adds that one cluster has an IP family which the name does not have, because others lack it.
-func (r *Report) families(exports []clusterset.Export, merged *conflict.Merged) {
+// addFamilies adds that the name lacks an IP family that some exporters have.
+func (r *Report) addFamilies(exports []clusterset.Export, merged *conflict.Merged) {
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		var with, without []string
 		for i := range exports {
@@ -174,8 +178,8 @@ func (r *Report) families(exports []clusterset.Export, merged *conflict.Merged) 
 		}
 		if len(with) > 0 && len(merged.Families) > 0 && !slices.Contains(merged.Families, family) {
 			r.warn("make the ipFamilies of the Services the same in all clusters, or accept it",
-				"the name has no %s VIP, though cluster %s exports it: cluster %s does not", family,
-				strings.Join(with, ", "), strings.Join(without, ", "))
+				"the name has no %s VIP, because not all exporters have that family (with it: %s; without it: %s)",
+				family, strings.Join(with, ", "), strings.Join(without, ", "))
 		}
 	}
 }
@@ -190,8 +194,8 @@ func (r *Report) without() (clusters []string) {
 	return clusters
 }
 
-// idle adds that some clusters export the name and have no ready endpoint, while others have.
-func (r *Report) idle(f *Facts) {
+// addIdle adds that some clusters export the name and have no ready endpoint, while others have.
+func (r *Report) addIdle(f *Facts) {
 	if none := r.without(); len(none) > 0 &&
 		slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
 		r.warn(r.pods(f, none), "no endpoint is ready in %s: the other clusters serve the name",
@@ -232,8 +236,8 @@ func exporting(exports []clusterset.Export) string {
 	return "clusters " + strings.Join(ids, ", ") + " export it"
 }
 
-// lastSeen qualifies findings that depend on this cluster's copies, if its agent does not see the hub: exports may be
-// missing.
+// lastSeen returns what precedes the remedy and the text of a finding that an export is missing: the agent may not have
+// read it yet if it does not see the hub.
 func (f *Facts) lastSeen() (first, seen string) {
 	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
 	if !expired {
@@ -243,11 +247,12 @@ func (f *Facts) lastSeen() (first, seen string) {
 		at.UTC().Format(time.RFC3339) + ": "
 }
 
-func (r *Report) notExported(f *Facts) {
+// addNotExported adds why no cluster exports the name, and names that the user may have meant.
+func (r *Report) addNotExported(f *Facts) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	first, seen := f.lastSeen()
 	switch {
-	case f.Export != nil: // ownExport has the reason
+	case f.Export != nil: // addOwnExport has the reason
 	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
@@ -267,8 +272,8 @@ func (r *Report) notExported(f *Facts) {
 	}
 }
 
-// ownExport adds what is wrong with this cluster's ServiceExport.
-func (r *Report) ownExport(f *Facts) {
+// addOwnExport adds what is wrong with this cluster's ServiceExport.
+func (r *Report) addOwnExport(f *Facts) {
 	if f.Export == nil {
 		return
 	}
@@ -284,6 +289,7 @@ func (r *Report) ownExport(f *Facts) {
 				"export-to names cluster %s, and this cluster knows no such member", id)
 		}
 	}
+	r.Findings = append(r.Findings, facts.LeftOut(f.Export)...)
 	valid := !meta.IsStatusConditionFalse(f.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 	for _, c := range f.Export.Status.Conditions {
 		ok := c.Status == metav1.ConditionTrue
@@ -295,13 +301,6 @@ func (r *Report) ownExport(f *Facts) {
 			}
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
-		case kind == mcsv1beta1.ServiceExportConditionValid && conditions.LeftOut(&c) != "":
-			r.warn(
-				fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
-				"a part of this cluster's export is invalid and has no effect; an earlier preference or "+
-					"export-to stays: %s",
-				conditions.LeftOut(&c),
-			)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
 			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)

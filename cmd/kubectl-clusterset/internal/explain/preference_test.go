@@ -54,8 +54,16 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
 	r := explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
-		strings.Contains(got, "gets the traffic") {
+		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "→ in cluster west: kubectl -n shop ") {
 		t.Error(got)
+	}
+
+	f.Records[1] = record("east", 2, func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "cluster=north" })
+	f.Slices[0] = slice("west", 1, 0)
+	f.Slices[0].Labels[corev1.IsHeadlessService] = ""
+	r = explain.Explain(f)
+	if got := text(&r); !strings.Contains(got, "connections to its VIP fail\n  → change the annotation") {
+		t.Errorf("all endpoints are ready:\n%s", got)
 	}
 }
 

@@ -112,9 +112,7 @@ func (h *Hub) LeaderFindings(remedy string) []report.Finding {
 	const what = "clusterset-controller hub does not run: nobody has renewed its Lease %s%s in clusterset-system " +
 		"for %s. Members that leave are not cleaned up, no member gets a block, and conditions of ClusterProfiles " +
 		"are out of date"
-	return []report.Finding{
-		report.Warningf(remedy, what, clusterset.LeaseHubPrefix, h.Namespace, report.Age(idle)),
-	}
+	return []report.Finding{report.Warningf(remedy, what, clusterset.LeaseHubPrefix, h.Namespace, report.Age(idle))}
 }
 
 // Idle reports whether no ClusterProfile has got a condition, although the hub's controller had the time for it.

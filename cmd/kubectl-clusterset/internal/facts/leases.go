@@ -5,7 +5,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	eventsv1 "k8s.io/api/events/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
@@ -27,7 +26,8 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
 }
 
-// Expired reports whether a Lease was not renewed for its duration, at now of its API server's clock.
+// Expired reports whether a Lease was not renewed for its duration, at now of its API server's clock. A Lease that does
+// not show when it was renewed, or for how long, has expired.
 func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	at, _, ok := Renewed(lease)
 	if !ok || lease.Spec.LeaseDurationSeconds == nil {
@@ -40,26 +40,34 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 // the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
 // not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
-	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })
-	if i < 0 {
+	lease := hubRenewed(leases)
+	if lease == nil {
 		return at, false, false
 	}
-	at, _, ok = Renewed(&leases[i])
-	return at, ok && Expired(&leases[i], now), ok
+	at, _, ok = Renewed(lease)
+	return at, ok && Expired(lease, now), ok
 }
 
-// RenewsElsewhere reports whether a member's agent renews its Lease on another hub than the one that shows lease,
-// which may be nil. It does if it has just renewed by the member's leases, at now, and has not on this hub, at
-// hubNow.
+// HubServer returns the hub's URL that a member's agent uses, by the member's leases; "" if that is not known.
+func HubServer(leases []coordinationv1.Lease) string {
+	if lease := hubRenewed(leases); lease != nil {
+		return lease.Annotations[clusterset.AnnotationHubServer]
+	}
+	return ""
+}
+
+// hubRenewed returns the Lease clusterset.LeaseRenewed among a member's leases, or nil.
+func hubRenewed(leases []coordinationv1.Lease) *coordinationv1.Lease {
+	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })
+	if i < 0 {
+		return nil
+	}
+	return &leases[i]
+}
+
+// RenewsElsewhere reports whether a member's agent renews its Lease on another hub. By the member's leases, at now, the
+// agent renews it; by lease, the one on this hub at hubNow, it does not. lease is nil if this hub has none.
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
 	return ok && !expired && (lease == nil || Expired(lease, hubNow))
-}
-
-// EventTime returns when an Event was last seen.
-func EventTime(e *eventsv1.Event) time.Time {
-	if e.Series != nil {
-		return e.Series.LastObservedTime.Time
-	}
-	return e.EventTime.Time
 }

@@ -71,10 +71,14 @@ func LookAt(p *corev1.Pod, why string) string {
 
 const pullFailed = "ErrImagePull"
 
-// Waiting returns why a pod does not run, or "". A pod that has ended, as after an eviction, waits for nothing: its
-// Deployment has replaced it, and it stays until somebody deletes it.
+// Ended reports whether a Pod has ended, as after an eviction. Its Deployment has replaced it, and does not delete it.
+func Ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// Waiting returns why a Pod does not run, or "". A Pod that has ended waits for nothing.
 func Waiting(p *corev1.Pod) string {
-	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+	if Ended(p) {
 		return ""
 	}
 	for _, s := range p.Status.ContainerStatuses {

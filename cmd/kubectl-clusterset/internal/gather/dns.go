@@ -106,7 +106,7 @@ func (g *gatherer) corefile(ctx context.Context, s *dns.State) (err error) {
 // dnsAnswers asks the Pods of the cluster's DNS.
 func (g *gatherer) dnsAnswers(ctx context.Context, s *dns.State) (err error) {
 	r := dns.Runner{Cluster: g.Member, Ask: dns.Forwarded(g.Member.Config)}
-	g.DNSFacts.Asked, g.DNSFacts.Unanswered, err = r.Unanswered(ctx, s)
+	g.DNSFacts.AskedPods, g.DNSFacts.Unanswered, err = r.Unanswered(ctx, s)
 	return err
 }
 

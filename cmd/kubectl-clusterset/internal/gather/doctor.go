@@ -91,7 +91,7 @@ func (g *gatherer) membership(ctx context.Context) error {
 }
 
 func (g *gatherer) agent(ctx context.Context) (err error) {
-	if g.Deployment, err = g.Member.Deployment(ctx, agentName.Name); err != nil {
+	if g.Deployment, err = g.Member.Deployment(ctx, manifest.AgentDeployment); err != nil {
 		return err
 	}
 	var pods corev1.PodList
@@ -99,7 +99,7 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 	err = list(ctx, g.Member, kube.SystemNamespace, &leases)
 	if err == nil {
 		err = pages(ctx, g.Member, kube.SystemNamespace, &pods,
-			client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
+			client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})
 	}
 	g.Pods, g.Leases = pods.Items, leases.Items
 	return err
@@ -112,11 +112,11 @@ func (g *gatherer) agentEvent(ctx context.Context) (err error) {
 
 // agentRights checks every right that deploy/member grants to the agent.
 func (g *gatherer) agentRights(ctx context.Context) error {
-	rights, err := granted(manifest.Member, kube.SystemNamespace, agentName.Name)
+	rights, err := granted(manifest.Member, kube.SystemNamespace, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}
-	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, agentName.Name, rights)
+	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, manifest.AgentDeployment, rights)
 	g.AgentLacks = cluster.Texts(lacking)
 	return err
 }

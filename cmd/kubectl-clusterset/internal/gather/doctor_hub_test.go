@@ -146,6 +146,10 @@ func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 		f.Namespace != "blue" {
 		t.Errorf("%+v, %v", f, err)
 	}
+	f, err = Status(t.Context(), Source{Member: inMemory("this cluster", here)})
+	if err != nil || f.HubError != "" {
+		t.Errorf("no member and no Secret: %+v, %v", f, err)
+	}
 	if _, err := Status(t.Context(), Source{Hub: inMemory("the hub", down), HubNamespace: "blue"}); err == nil {
 		t.Error("of a hub alone there is nothing to tell, and no error")
 	}

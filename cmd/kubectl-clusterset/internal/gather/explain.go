@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
@@ -83,7 +84,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		allow(explain.Others, similar(ctx, c, f))
 	}
 	// Users may lack the right: then the age of the agent's Lease says it later.
-	agent, err := c.Deployment(ctx, agentName.Name)
+	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
 	if !apierrors.IsForbidden(err) {
 		errs = append(errs, err)

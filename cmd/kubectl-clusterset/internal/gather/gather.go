@@ -9,13 +9,11 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
@@ -118,7 +116,7 @@ func (g *gatherer) hub(ctx context.Context) {
 	}
 	g.Credentials = creds
 	hub, namespace := g.Hub, g.namespace(creds, g.Set)
-	g.HubFacts.Asked = g.givenNamespace()
+	g.HubFacts.GivenNamespace = g.givenNamespace()
 	g.Unread[doctor.HubLeader] = doctor.NotAsked
 	if g.Hub == nil {
 		g.Unread[doctor.HubAdmin] = doctor.NotAsked
@@ -133,7 +131,7 @@ func (g *gatherer) hub(ctx context.Context) {
 			err = g.memberRights(ctx, agent, creds)
 		}
 		if err != nil {
-			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), !refused(err)
+			g.HubFacts.AgentError, g.HubFacts.Unreachable = err.Error(), !refused(err)
 			g.Unread[doctor.HubAuth] = err.Error()
 		} else {
 			delete(g.Unread, doctor.HubAuth)
@@ -204,11 +202,7 @@ func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace 
 			types.NamespacedName{Name: namespace}); err != nil {
 			return err
 		}
-		var found appsv1.DeploymentList
-		err = hub.List(ctx, &found, client.InNamespace(kube.SystemNamespace),
-			client.MatchingLabels{"app.kubernetes.io/name": "clusterset-hub", "app.kubernetes.io/instance": namespace})
-		if len(found.Items) > 0 {
-			h.Controller = &found.Items[0]
+		if h.Controller, err = hub.Deployment(ctx, manifest.HubDeployment(namespace)); h.Controller != nil {
 			h.Pods, err = hub.PodsOf(ctx, h.Controller)
 		}
 		return err

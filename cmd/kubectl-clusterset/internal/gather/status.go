@@ -20,6 +20,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -31,7 +32,7 @@ import (
 // Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub
 // without a member.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
-	f := &status.Facts{Asked: s.givenNamespace()}
+	f := &status.Facts{GivenNamespace: s.givenNamespace()}
 	hub, namespace := s.Hub, s.HubNamespace
 	if s.Member != nil {
 		m, err := member(ctx, s.Member)
@@ -43,6 +44,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		switch {
 		case err != nil:
 			f.HubError = err.Error()
+		case creds == nil && m.Set == "": // it has no hub
 		case creds == nil:
 			f.HubError = "there is no Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub + " here"
 		case creds.Problem != "":
@@ -174,8 +176,8 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if m.Membership, m.VIPMode, err = membership(ctx, c); err != nil {
 		return nil, err
 	}
-	if m.Agent, err = c.Deployment(ctx, agentName.Name); err != nil {
-		return nil, c.Failed(err, "reading Deployment %s", agentName)
+	if m.Agent, err = c.Deployment(ctx, manifest.AgentDeployment); err != nil {
+		return nil, err
 	}
 	var (
 		exports mcsv1beta1.ServiceExportList
@@ -204,9 +206,6 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), used)
 	return m, err
 }
-
-// agentName is the agent's Deployment.
-var agentName = types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}
 
 func membership(ctx context.Context, c *cluster.Cluster) (m facts.Membership, mode ipam.Mode, err error) {
 	id, set, err := c.Properties(ctx)

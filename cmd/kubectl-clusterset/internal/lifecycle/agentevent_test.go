@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -48,7 +49,10 @@ func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 					Reason: "NotAMember", Note: "For 4m0s: no route"}
 				said.EventTime = metav1.NewMicroTime(time.Now().Add(-c.age))
 				system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}
-				objects := []client.Object{said, system}
+				evicted := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "evicted",
+					Labels: map[string]string{"app.kubernetes.io/name": manifest.AgentDeployment}}}
+				evicted.Status.Phase = corev1.PodFailed
+				objects := []client.Object{said, system, evicted}
 				if strings.HasPrefix(what, "leave") {
 					set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 					if c.leaving != "" {
@@ -62,7 +66,8 @@ func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 				}
 				o.Timeout = time.Minute
 				err := c.run(t, *o, inMemory(interceptor.Funcs{}, objects...))
-				if err == nil || strings.Contains(err.Error(), said.Note) != c.told {
+				if err == nil || strings.Contains(err.Error(), said.Note) != c.told ||
+					strings.Contains(err.Error(), "it has no Pod yet") == c.told {
 					t.Errorf("told must be %v: %v", c.told, err)
 				}
 			})

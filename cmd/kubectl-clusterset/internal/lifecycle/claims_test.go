@@ -117,11 +117,11 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 			Renew: c.renew}, set: "blue"}
 		j.state = state{uid: "uid", setProperty: set,
 			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
-		if err := errors.Join(j.chooseID(t.Context()), j.hubReady(t.Context()), j.membership()); err != nil ||
-			j.ClusterID != "east" {
+		err := errors.Join(j.chooseID(t.Context()), j.hubReady(t.Context()), j.membership(t.Context()))
+		if err != nil || j.ClusterID != "east" {
 			t.Errorf("%s as %q: %v", what, j.ClusterID, err)
 		}
-		_, err := j.claimable(t.Context())
+		_, err = j.claimable(t.Context())
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -49,6 +51,7 @@ func (j *join) credentials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	j.server = server
 	if server == j.Hub.Config.Host {
 		profile := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 		if err := accepted(ctx, j.Hub, request.Status.Token, profile); err != nil {
@@ -164,10 +167,11 @@ func (j *join) lifetime() time.Duration {
 	return min(max(token.Lifetime(), shortest), longest)
 }
 
-// await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub.
+// await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub, at
+// the address of the new credentials: it keeps a connection that works until that one does.
 func (j *join) await(ctx context.Context) error {
 	say := j.Say.Waiting("the agent", j.Timeout)
-	began := time.Now()
+	began, used := time.Now(), ""
 	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
@@ -178,30 +182,52 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		if set != nil && lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion) {
+		if used, err = j.serverInUse(ctx); err != nil {
+			return false, "", err
+		}
+		renewed := lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion)
+		if set != nil && renewed && (used == "" || used == j.server) { // "": an agent without this annotation
 			return true, "", nil
 		}
-		why := whyNoMember(ctx, j.Member, began.Add(-Recent))
-		if set != nil {
+		var why string
+		switch {
+		case set == nil:
+			why = whyNoMember(ctx, j.Member, began.Add(-Recent))
+		case !renewed:
 			why = "it has not renewed its Lease on the hub yet"
+		default:
+			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
+				"credentials; after that, the agent does not reach the hub there", used, j.server)
 		}
 		say(why)
 		return false, why, nil
 	})
+	what, again := "become a member", "another image, or another address of the hub, run the same command with "+
+		"--image or"
+	if j.Renew {
+		what, again = "use the new credentials", "another address of the hub, run the same command with"
+	}
 	if err != nil {
-		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to become a member"),
-			"kubectl clusterset doctor; the agent keeps trying; for another image, or another address of the "+
-				"hub, run the same command with --image or --hub-server URL"+j.undo())
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to %s", what),
+			"kubectl clusterset doctor --hub-context HUB; the agent keeps trying; for "+again+" --hub-server "+
+				cmp.Or(used, "URL")+j.undo())
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
 		j.Say("next, unless this cluster's DNS answers clusterset.local already: %s\n"+
-			"then, check it: kubectl clusterset doctor", doctor.InstallDNS)
+			"then, check it: kubectl clusterset doctor --hub-context HUB", doctor.InstallDNS)
 	}
 	return nil
 }
 
-// whyNoMember returns the agent's last reason, or why its pods do not run.
+// serverInUse returns the hub's URL that the agent uses, "" before its first renewal.
+func (j *join) serverInUse(ctx context.Context) (string, error) {
+	var leases coordinationv1.LeaseList
+	err := j.Member.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
+	return facts.HubServer(leases.Items), j.Member.Failed(err, "listing Leases")
+}
+
+// whyNoMember returns the agent's last reason, or why its Pods do not run.
 func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) string {
 	reason, err := AgentEvent(ctx, c, since)
 	if err != nil {
@@ -210,7 +236,7 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) strin
 	if reason != "" {
 		return reason
 	}
-	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": "clusterset-controller"})
+	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})
 }
 
 // Recent is the age up to which an Event of the agent counts. An agent that is not a member yet repeats its Event every
@@ -226,7 +252,11 @@ func AgentEvent(ctx context.Context, c *cluster.Cluster, since time.Time) (reaso
 	last := since.Add(-time.Minute) // since may be by a workstation's clock
 	for i := range events.Items {
 		e := &events.Items[i]
-		if at := facts.EventTime(e); e.Reason == "NotAMember" && at.After(last) {
+		at := e.EventTime.Time
+		if e.Series != nil {
+			at = e.Series.LastObservedTime.Time
+		}
+		if e.Reason == "NotAMember" && at.After(last) {
 			last, reason = at, e.Note
 		}
 	}

@@ -13,12 +13,17 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestRenewingKeepsTheWayToTheHub: address, name and lifetime stay as they were first asked for, unless others are,
@@ -120,5 +125,26 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 				t.Errorf("a Secret is written: %v, %v", j.kept != nil, err)
 			}
 		})
+	}
+}
+
+// TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it.
+func TestRenewingWaitsForTheNewAddress(t *testing.T) {
+	const was, is = "https://hub.internal:6443", "https://hub.example"
+	for used, waits := range map[string]bool{was: true, is: false, "": false} {
+		lease := func(namespace, name string) *coordinationv1.Lease {
+			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+				Annotations: map[string]string{clusterset.AnnotationHubServer: used}}}
+		}
+		member := inMemory(interceptor.Funcs{}, lease(kube.SystemNamespace, clusterset.LeaseRenewed),
+			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
+		o, _ := options(inMemory(interceptor.Funcs{}, lease("blue", "east")))
+		o.Timeout = 100 * time.Millisecond
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: true}, server: is}
+		err := j.await(t.Context())
+		if said := fmt.Sprint(err); waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) ||
+			waits == (err == nil) {
+			t.Errorf("with the hub at %q: %v", used, err)
+		}
 	}
 }

@@ -134,8 +134,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		return report.WithRemedy(err,
 			fmt.Sprintf("on the hub: kubectl -n %[1]s get deployment %[2]s; if it is scaled to 0: kubectl -n %[1]s "+
 				"scale deployment %[2]s --replicas=2; else: kubectl -n %[1]s logs deployment/%[2]s --all-pods "+
-				"--tail=50",
-				kube.SystemNamespace, manifest.HubDeployment(o.HubNamespace)))
+				"--tail=50", kube.SystemNamespace, manifest.HubDeployment(o.HubNamespace)))
 	}
 	if spared {
 		o.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no clone: %s",

@@ -24,7 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// InitOptions are those of Init.
+// InitOptions are the options of Init.
 type InitOptions struct {
 	Options
 	VIPs VIPs
@@ -51,6 +51,11 @@ func Init(ctx context.Context, o *InitOptions) error {
 	rights := append(cluster.RightsTo(objects, write...),
 		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},
 		cluster.Right{Verb: "impersonate", Resource: "serviceaccounts", Namespace: o.HubNamespace})
+	if o.Wait {
+		rights = append(rights, cluster.Right{
+			Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: kube.SystemNamespace,
+		})
+	}
 	if err := o.Hub.Allowed(ctx, rights); err != nil {
 		return err
 	}
@@ -66,7 +71,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 	}
 	o.Say("the hub: refuses forged writes")
 	if o.Wait {
-		if err := o.rolledOut(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace), ran); err != nil {
+		if err := o.awaitRollout(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace), ran); err != nil {
 			return err
 		}
 		if err := o.awaitHub(ctx); err != nil {
@@ -112,46 +117,42 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
 }
 
-const freeNamespace = "if nobody deletes it now, for each ClusterProfile, on the hub: kubectl -n %[1]s " +
+const freeNamespace = "if the deletion is stuck, for each ClusterProfile, on the hub: kubectl -n %[1]s " +
 	"patch clusterprofile NAME --type=merge -p '{\"metadata\": {\"finalizers\": null}}'; %[2]s"
 
 // applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
 func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
-	for i, phase := range []struct {
-		what    string
-		objects []*unstructured.Unstructured
-	}{
-		{"kinds and policies", without(objects, "ClusterSet", "Deployment")},
-		{"ClusterSet " + o.HubNamespace, []*unstructured.Unstructured{firstOf(objects, "ClusterSet")}},
-		{"the controller", []*unstructured.Unstructured{firstOf(objects, "Deployment")}},
-	} {
-		if i == 1 {
-			var sets hubv1alpha1.ClusterSetList
-			if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err != nil {
-				return o.Hub.Failed(err, "listing ClusterSets")
-			}
-			if len(sets.Items) > 0 {
-				if err := o.VIPs.change(ctx, &o.Options, &sets.Items[0]); err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		o.Say("the hub: applying %s", phase.what)
-		err := o.Hub.Apply(ctx, phase.objects, o.Say)
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			// Its Role went first, so the controller cannot end what its finalizers wait for.
-			err = report.WithRemedy(err, fmt.Sprintf(freeNamespace, o.HubNamespace, report.DocsHubDeleted))
-		}
-		if err != nil {
-			return err
-		}
+	err := o.applyPart(ctx, "kinds and policies", without(objects, "ClusterSet", "Deployment")...)
+	if err != nil {
+		return err
 	}
-	return nil
+	var sets hubv1alpha1.ClusterSetList
+	if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err != nil {
+		return o.Hub.Failed(err, "listing ClusterSets")
+	}
+	if len(sets.Items) > 0 {
+		err = o.VIPs.change(ctx, &o.Options, &sets.Items[0])
+	} else {
+		err = o.applyPart(ctx, "ClusterSet "+o.HubNamespace, firstOf(objects, "ClusterSet"))
+	}
+	if err != nil {
+		return err
+	}
+	return o.applyPart(ctx, "the controller", firstOf(objects, "Deployment"))
 }
 
-// checkPolicies tries forged writes, in dry runs, as a member that does not exist. It has a real member's rights
-// meanwhile, so that the policies refuse the writes and not RBAC. A write that members may do must pass.
+func (o *InitOptions) applyPart(ctx context.Context, what string, objects ...*unstructured.Unstructured) error {
+	o.Say("the hub: applying %s", what)
+	err := o.Hub.Apply(ctx, objects, o.Say)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		// If its Role is deleted first, the controller can no longer remove the finalizers of ClusterProfiles.
+		err = report.WithRemedy(err, fmt.Sprintf(freeNamespace, o.HubNamespace, report.DocsHubDeleted))
+	}
+	return err
+}
+
+// checkPolicies tries forged writes, in dry runs, as a made-up member. That has a member's rights, so the policies must
+// refuse the writes, not RBAC. A write that members may do must pass.
 func (o *Options) checkPolicies(ctx context.Context) error {
 	forger := "init-check-" + rand.String(8)
 	binding := &rbacv1.RoleBinding{
@@ -175,13 +176,13 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, write := range forgeries(o.HubNamespace, forger) {
-		err := cluster.Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
-			err := as.Create(ctx, write.object.DeepCopyObject().(client.Object), client.DryRunAll)
+	for _, trial := range trialWrites(o.HubNamespace, forger) {
+		err := cluster.Until(ctx, cluster.Settle, func(ctx context.Context) (bool, string, error) {
+			err := as.Create(ctx, trial.object.DeepCopyObject().(client.Object), client.DryRunAll)
 			switch {
-			case write.refusal == "" && err == nil:
+			case trial.refusal == "" && err == nil:
 				return true, "", nil
-			case write.refusal != "" && err != nil && strings.Contains(err.Error(), write.refusal):
+			case trial.refusal != "" && err != nil && strings.Contains(err.Error(), trial.refusal):
 				return true, "", nil
 			case err == nil:
 				return false, "the API server accepts it", nil
@@ -189,28 +190,27 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 			return false, "", err
 		})
 		if err != nil {
-			err = o.Hub.Failed(err, "checking the policies with %s", write.what)
+			err = o.Hub.Failed(err, "checking the policies with %s", trial.what)
 			return report.WithRemedy(err,
 				"check the ValidatingAdmissionPolicies clusterset-*.clusterset-dns.io and their bindings, and the "+
-					"label "+
-					clusterset.LabelSet+" of the namespace; let nobody join before")
+					"label "+clusterset.LabelSet+" of the namespace; let nobody join before")
 		}
 	}
 	return nil
 }
 
-// forgery is a write that must be refused with these words, or accepted if they are "".
-type forgery struct {
+// trialWrite is a write that must be refused with these words, or accepted if they are "".
+type trialWrite struct {
 	what, refusal string
 	object        client.Object
 }
 
-// forgeries are writes of one made-up member as another.
-func forgeries(namespace, forger string) []forgery {
+// trialWrites are writes of a made-up member: one for itself, the others as another member.
+func trialWrites(namespace, forger string) []trialWrite {
 	forged := forger + "-other"
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1}
-	return []forgery{
+	return []trialWrite{
 		{"a member's own Lease", "", &coordinationv1.Lease{ObjectMeta: meta(forger)}},
 		{"another member's Lease", "does not write Lease " + forged, &coordinationv1.Lease{ObjectMeta: meta(forged)}},
 		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
@@ -222,7 +222,7 @@ func forgeries(namespace, forger string) []forgery {
 	}
 }
 
-// awaitHub waits until a replica of the hub's controller is leader.
+// awaitHub waits until the hub's controller renews its Lease as leader. An earlier renewal proves nothing.
 func (o *Options) awaitHub(ctx context.Context) error {
 	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
 	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}

@@ -3,10 +3,14 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,6 +46,29 @@ func TestInitNamesItsOwnClusterSetAndHub(t *testing.T) {
 	o.Timeout = time.Nanosecond
 	const want = "→ run the same command with --image IMAGE"
 	if err := o.awaitHub(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestInitChecksTheRightsThatWaitingNeeds before it writes: else it would wait for a Lease that it may not read.
+func TestInitChecksTheRightsThatWaitingNeeds(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+	}))
+	defer server.Close()
+	hub := inMemory(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+		_ ...client.CreateOption) error {
+		if review, asks := o.(*authorizationv1.SelfSubjectAccessReview); asks {
+			review.Status.Allowed = review.Spec.ResourceAttributes.Resource != "leases"
+			return nil
+		}
+		return errors.New("it writes")
+	}})
+	hub.Config = &rest.Config{Host: server.URL}
+	o, _ := options(hub)
+	o.Release, o.Wait = "r/c:v1", true
+	const want = "nothing was written: get leases.coordination.k8s.io in clusterset-system"
+	if err := Init(t.Context(), &InitOptions{Options: *o}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// JoinOptions are those of Join.
+// JoinOptions are the options of Join.
 type JoinOptions struct {
 	Options
 	Member    *cluster.Cluster
@@ -44,6 +44,7 @@ type join struct {
 	set      string         // the ClusterSet's name
 	departed bool           // the ClusterSet lists this cluster as departed
 	kept     *corev1.Secret // the member's current credentials
+	server   string         // the hub's URL in the new credentials
 	hubSide  []*unstructured.Unstructured
 	here     []*unstructured.Unstructured
 	mine     bool                  // the claim existed before this run
@@ -68,7 +69,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if o.DryRun != nil {
 		return j.printAll(ctx)
 	}
-	ran, err := available(ctx, o.Member, "clusterset-controller")
+	ran, err := available(ctx, o.Member, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return nil
 	}
 	if !o.Renew {
-		if err := o.rolledOut(ctx, o.Member, "clusterset-controller", ran); err != nil {
+		if err := o.awaitRollout(ctx, o.Member, manifest.AgentDeployment, ran); err != nil {
 			return err
 		}
 	}
@@ -135,25 +136,11 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	if err := j.chooseID(ctx); err != nil {
-		return err
-	}
-	if err := j.hubReady(ctx); err != nil {
-		return err
-	}
-	if err := j.membership(); err != nil {
-		return err
-	}
-	if err := j.render(ctx); err != nil {
-		return err
-	}
-	if j.DryRun == nil {
-		if err := j.checkRights(ctx); err != nil {
+	for _, step := range []func(context.Context) error{j.chooseID, j.hubReady, j.membership, j.render, j.checkRights,
+		j.readSecret} {
+		if err := step(ctx); err != nil {
 			return err
 		}
-	}
-	if err := j.readSecret(ctx); err != nil {
-		return err
 	}
 	if j.mine, err = j.claimable(ctx); err != nil {
 		return err
@@ -178,8 +165,7 @@ func (j *join) sameHub(ctx context.Context) error {
 	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s",
 		j.Member.Name, was.Server),
 		"name that hub; if this one replaces it, stop the agent, and run this command again when its Lease has "+
-			"expired: kubectl -n "+
-			kube.SystemNamespace+" scale deployment clusterset-controller --replicas=0")
+			"expired: kubectl -n "+kube.SystemNamespace+" scale deployment clusterset-controller --replicas=0")
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -225,10 +211,11 @@ func (j *join) chooseID(ctx context.Context) error {
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
 		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
 			j.Member.Name, j.Member.Config.Host, j.id.Spec.Value), "if you mean another cluster, correct the context: "+
-			"kubectl config get-contexts; else: kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
+			"kubectl config get-contexts; else: kubectl clusterset leave --hub-context HUB, then join with "+
+			"--cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
 		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
-		agent, err := j.Member.Container(ctx, "clusterset-controller")
+		agent, err := j.Member.Container(ctx, manifest.AgentDeployment)
 		switch {
 		case err != nil:
 			return err
@@ -269,7 +256,7 @@ func (s *state) leaving() bool {
 }
 
 // membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
-func (j *join) membership() error {
+func (j *join) membership(context.Context) error {
 	switch {
 	case j.setProperty == nil && j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
@@ -291,6 +278,9 @@ func (j *join) membership() error {
 }
 
 func (j *join) checkRights(ctx context.Context) error {
+	if j.DryRun != nil {
+		return nil
+	}
 	there, here := j.hubSide, j.here
 	if j.Renew {
 		there, here = without(there, "ClusterProfile"), nil

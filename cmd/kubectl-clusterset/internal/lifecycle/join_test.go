@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -280,7 +281,7 @@ func TestWhoIsInTheWrongClusterIsToldWhichItIs(t *testing.T) {
 func TestNothingToRenewIsSaidWithTheCommandThatJoins(t *testing.T) {
 	j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: true}}
 	const want = "join --hub-context=HUB, without --renew"
-	if err := j.membership(); err == nil || !strings.Contains(err.Error(), want) {
+	if err := j.membership(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -292,17 +293,20 @@ func TestAnUpgradeWaitsForTheNewReplicas(t *testing.T) {
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
 	d.Spec.Replicas = new(int32(2))
 	d.Status = appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3}
-	here := inMemory(interceptor.Funcs{}, d)
+	here := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
+		...client.ListOption) error {
+		return apierrors.NewForbidden(corev1.Resource("pods"), "", nil) // they only show why it takes long
+	}}, d)
 	o, _ := options(nil)
 	o.Timeout = 100 * time.Millisecond
-	if err := o.rolledOut(t.Context(), here, d.Name, 0); err != nil {
+	if err := o.awaitRollout(t.Context(), here, d.Name, 0); err != nil {
 		t.Errorf("none ran: %v", err)
 	}
 	ran, err := available(t.Context(), here, d.Name)
 	if err != nil || ran != 2 {
 		t.Fatalf("%d available, %v", ran, err)
 	}
-	if err := o.rolledOut(t.Context(), here, d.Name, ran); err == nil ||
+	if err := o.awaitRollout(t.Context(), here, d.Name, ran); err == nil ||
 		!strings.Contains(err.Error(), "0 of 2 new replicas are available") {
 		t.Errorf("two ran: %v", err)
 	}

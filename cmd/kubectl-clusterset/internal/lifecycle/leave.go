@@ -150,8 +150,7 @@ func (l *leave) claimed(ctx context.Context) error {
 		}
 		l.stays[id] = true
 		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its cluster ID, so it may be a "+
-			"clone's; "+
-			"if nobody needs it: %s", id, l.evict(id))
+			"clone's; if nobody needs it: %s", id, l.evict(id))
 	}
 	l.claims = append(own, begun...)
 	return nil
@@ -176,11 +175,11 @@ func (l *leave) stop(ctx context.Context) error {
 	if l.setProperty != nil {
 		return nil
 	}
-	err := l.scaleAgent(ctx, false)
-	if err != nil {
-		return err
+	err := l.stopAgent(ctx)
+	if err == nil {
+		l.state, err = read(ctx, l.Member)
 	}
-	if l.state, err = read(ctx, l.Member); err != nil {
+	if err != nil {
 		return err
 	}
 	if l.setProperty != nil {
@@ -194,7 +193,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if l.setProperty == nil {
 		return nil
 	}
-	if err := l.scaleAgent(ctx, true); err != nil {
+	if _, err := l.scaleAgent(ctx, 1); err != nil { // one replica is enough to leave
 		return err
 	}
 	evicted, err := l.evicted(ctx)

@@ -30,7 +30,7 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
 		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew},
 			state: state{setProperty: set}, set: c.hub}
-		err := j.membership()
+		err := j.membership(t.Context())
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, and not %q", what, err, c.refusal)
 		}

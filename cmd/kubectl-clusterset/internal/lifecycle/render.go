@@ -13,7 +13,7 @@ import (
 
 // render fills what join applies on both sides. Arguments that somebody added to the agent stay.
 func (j *join) render(ctx context.Context) error {
-	runs, err := j.Member.Container(ctx, "clusterset-controller")
+	runs, err := j.Member.Container(ctx, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 			agent.Spec.Replicas, agent.Spec.Selector = ptr.To[int32](2), &metav1.LabelSelector{MatchLabels: labels}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "agent",
 				Labels: labels}}
+			evicted := pod.DeepCopy()
+			evicted.Name, evicted.Status.Phase = "evicted", corev1.PodFailed
 			set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
 				Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 			id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
@@ -70,7 +72,8 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 					}
 					return api.Delete(ctx, o, opts...)
 				},
-			}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}, id, agent, pod)
+			}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}, id, agent, pod,
+				evicted)
 			o, said := options(hub)
 			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}, stays: map[string]bool{}}
 			var err error

@@ -37,6 +37,9 @@ const (
 	hubName   = "clusterset-hub"
 )
 
+// AgentDeployment is the name of the agent's Deployment, of its ServiceAccount, and of its Pods by their label.
+const AgentDeployment = "clusterset-controller"
+
 // HubDeployment returns the name of the Deployment of a ClusterSet's controller on the hub.
 func HubDeployment(hubNamespace string) string {
 	if hubNamespace == namespace {

@@ -20,7 +20,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
@@ -62,9 +61,9 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 			"reading the hub failed, so members are not shown: %s", f.HubError))
 	}
 	if m := f.Member; m != nil {
-		if m.HubNamespace != "" && f.Asked != "" && f.Asked != m.HubNamespace {
+		if m.HubNamespace != "" && f.GivenNamespace != "" && f.GivenNamespace != m.HubNamespace {
 			r.add(onHere, report.Warningf("omit --hub-namespace, or name a member of that ClusterSet with --context",
-				"--hub-namespace is %s, and its credentials for the hub are for %s", f.Asked, m.HubNamespace))
+				"--hub-namespace is %s, and its credentials for the hub are for %s", f.GivenNamespace, m.HubNamespace))
 		}
 		r.memberFindings(m, f.Hub)
 	}
@@ -251,9 +250,8 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		}
 		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
-		r.add(
-			onHere, report.Warningf("kubectl clusterset leave, which continues", "it is leaving ClusterSet %s", m.Set),
-		)
+		r.add(onHere, report.Warningf("kubectl clusterset leave, which continues",
+			"it is leaving ClusterSet %s", m.Set))
 	case forgotten(m, hub):
 		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
 			"--hub-context=HUB removes what is left here",
@@ -288,7 +286,7 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	}
 	if d := m.DNSDown; d != nil {
 		r.add(onHere, report.Finding{Severity: d.Severity, What: "its DNS: " + d.What,
-			Remedy: "kubectl clusterset dns status"})
+			Remedy: doctor})
 	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
@@ -323,12 +321,10 @@ func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 				v.Since.UTC().Format(time.RFC3339), id))
 		}
 	case reach.Read(lease).State == reach.Unreachable:
-		r.add(onHere, report.Warningf(
-			"check cluster "+id+", and the network to it; "+report.DocsReach,
+		r.add(onHere, report.Warningf("check cluster "+id+", and the network to it; "+report.DocsReach,
 			"neither the agent nor the endpoints of cluster %s answered here at %s; it counts as live again when it "+
 				"has answered for some seconds, or minutes if it fails repeatedly", id,
-			reach.Read(lease).Since.UTC().Format(time.RFC3339),
-		))
+			reach.Read(lease).Since.UTC().Format(time.RFC3339)))
 	case back.IsZero():
 		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub",
 			id))
@@ -380,14 +376,7 @@ func (r *Report) exportFindings(m *Member) {
 					kind, c.Reason, c.Message))
 				break
 			}
-			if kind == mcsv1beta1.ServiceExportConditionValid && c != nil && conditions.LeftOut(c) != "" {
-				r.add(name, report.Warningf(
-					fmt.Sprintf("kubectl -n %s edit serviceexport %s", e.Namespace, e.Name),
-					"a part of its export here is invalid and has no effect; an earlier preference or "+
-						"export-to stays: %s",
-					conditions.LeftOut(c),
-				))
-			}
 		}
+		r.add(name, facts.LeftOut(e)...)
 	}
 }

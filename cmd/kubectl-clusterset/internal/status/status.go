@@ -31,12 +31,12 @@ import (
 
 // Facts are what was read.
 type Facts struct {
-	Hub       *Hub    // nil if it was not read
-	HubError  string  // why not
-	HubDenied bool    // the user named the hub, and may not read it
-	Namespace string  // of the ClusterSet on the hub, read or not
-	Asked     string  // --hub-namespace, if it was given
-	Member    *Member // nil with --hub-only
+	Hub            *Hub    // nil if it was not read
+	HubError       string  // why not
+	HubDenied      bool    // the user named the hub, and may not read it
+	Namespace      string  // of the ClusterSet on the hub, read or not
+	GivenNamespace string  // --hub-namespace, if it was given
+	Member         *Member // nil with --hub-only
 }
 
 // Hub is a clusterset's namespace there, with what its members export.

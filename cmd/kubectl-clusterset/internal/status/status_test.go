@@ -90,7 +90,7 @@ func sound() *status.Facts {
 	agent.Status.AvailableReplicas = 2
 	tomorrow := now.Add(20 * time.Hour)
 	return &status.Facts{
-		Asked: "blue", Hub: &status.Hub{
+		GivenNamespace: "blue", Hub: &status.Hub{
 			Hub: facts.Hub{
 				Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
 				Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
@@ -500,7 +500,7 @@ func TestFindingsComeFirst(t *testing.T) {
 				last.ServiceName, last.Type = name, "Newer"
 			}
 		}, "parsing 2 exports of cluster west failed, so NAMES omits them: db.shop: "},
-		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" },
+		{"another namespace of the hub is given", "this cluster", func(f *status.Facts) { f.GivenNamespace = "red" },
 			"--hub-namespace is red, and its credentials for the hub are for blue"},
 		{"T2 a preference that nobody serves", "web.shop", func(f *status.Facts) {
 			for i := range f.Hub.Records {

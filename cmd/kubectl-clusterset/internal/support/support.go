@@ -1,5 +1,5 @@
-// Package support collects what somebody needs who helps from afar: our objects, logs, Corefiles and Events. It never
-// reads a Secret, and removes what looks like a credential from everything else.
+// Package support writes an archive for somebody who helps from afar: our objects, logs, Corefiles and Events. It never
+// reads a Secret, and replaces what looks like a credential in everything else.
 package support
 
 import (
@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Logs returns the last lines of a container's log, of its previous instance if asked.
@@ -34,7 +37,7 @@ type Cluster struct {
 	Logs      Logs
 }
 
-// listed are kinds to collect: all objects in a namespace, or those that keep accepts.
+// listed is a kind to collect, in one namespace or, with "", in all: the objects that labels and keep select.
 type listed struct {
 	version, kind, namespace string
 	labels                   client.MatchingLabels
@@ -42,9 +45,9 @@ type listed struct {
 }
 
 const (
-	system = "clusterset-system"
-	beside = "clusterset-dns"
-	dns    = "kube-system"
+	system     = kube.SystemNamespace
+	beside     = "clusterset-dns"
+	kubeSystem = metav1.NamespaceSystem
 )
 
 func (c *Cluster) lists() []listed {
@@ -71,11 +74,11 @@ func (c *Cluster) lists() []listed {
 		listed{"networking.k8s.io/v1", "ServiceCIDR", "", nil, nil},
 		listed{"hub.clusterset-dns.io/v1alpha1", "ServiceExportRecord", system, nil, nil},
 		listed{"discovery.k8s.io/v1", "EndpointSlice", "", client.MatchingLabels{
-			"endpointslice.kubernetes.io/managed-by": "clusterset-controller.clusterset-dns.io"}, nil},
-		listed{"apps/v1", "Deployment", dns, kubeDNS, nil}, listed{"v1", "Pod", dns, kubeDNS, nil},
-		listed{"v1", "ConfigMap", dns, nil,
+			discoveryv1.LabelManagedBy: kube.Manager}, nil},
+		listed{"apps/v1", "Deployment", kubeSystem, kubeDNS, nil}, listed{"v1", "Pod", kubeSystem, kubeDNS, nil},
+		listed{"v1", "ConfigMap", kubeSystem, nil,
 			regexp.MustCompile(`^((rke2-coredns-rke2-)?coredns(-custom)?|kube-dns|node-local-dns)$`)},
-		listed{"events.k8s.io/v1", "Event", dns, nil, regexp.MustCompile("dns")},
+		listed{"events.k8s.io/v1", "Event", kubeSystem, nil, regexp.MustCompile("dns")},
 		listed{"apps/v1", "Deployment", beside, nil, nil}, listed{"v1", "Pod", beside, nil, nil},
 		listed{"v1", "ConfigMap", beside, nil, regexp.MustCompile("^coredns$")},
 		listed{"events.k8s.io/v1", "Event", beside, nil, nil})
@@ -153,9 +156,11 @@ func (a *archive) collect(ctx context.Context, c *Cluster) {
 				}
 			}
 			text, err := yaml.Marshal(o.Object)
-			if err == nil {
-				kept = append(append(kept, "---\n"...), text...)
+			if err != nil {
+				a.problems = append(a.problems, fmt.Sprintf("%s: %s %s: %v", c.Folder, l.kind, o.GetName(), err))
+				continue
 			}
+			kept = append(append(kept, "---\n"...), text...)
 		}
 		if len(kept) > 0 {
 			a.add(path.Join(c.Folder, l.namespace, strings.ToLower(l.kind)+".yaml"), kept)
@@ -163,7 +168,7 @@ func (a *archive) collect(ctx context.Context, c *Cluster) {
 	}
 }
 
-// logs adds the logs of all containers of a Pod.
+// logs adds the logs of all containers of a Pod, and of their previous instances.
 func (a *archive) logs(ctx context.Context, c *Cluster, pod *unstructured.Unstructured) {
 	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
 	for _, e := range containers {
@@ -208,13 +213,15 @@ func environment(v any) {
 
 const redacted = "REDACTED"
 
-// credentials match text that looks like a credential. Group 1 is kept, the rest replaced.
+// credentials match text that looks like a credential. Group 1 is kept, the rest replaced. Quotes may be escaped. A
+// value in quotes does not begin with a space: the quote would be the end of a text before.
 var credentials = []*regexp.Regexp{
 	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?`), // a JSON Web Token
 	regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic) +)[A-Za-z0-9+/=._~-]{8,}`),
 	regexp.MustCompile(`(?i)(\b[a-z_-]*(?:password|passwd|token|secret|api_?key|access_key|client-key-data)` +
-		`["']?[:=] *)["']?[^\s"',}]+`),
+		`\\*["']?[:=] *)(?:\\+"[^"\\\s](?:[^"\\\n]|\\+[^"\\\n])*\\+"|"(?:[^"\\\s]|\\[^\n])(?:[^"\\\n]|\\.)*"|` +
+		`'(?:[^'\s]|'')(?:[^'\n]|'')*'|\\*["']?[^\s"',}]+)`),
 	regexp.MustCompile(`(?im)(^\s*(?:secret|aws_access_key|credentials|password|token)[ \t]+).*$`), // of the Corefile
 }
 

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -34,11 +35,11 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 	pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": plain}
 	objects := []client.Object{pod,
 		&corev1.Secret{ObjectMeta: meta(system, "hub-kubeconfig"), Data: map[string][]byte{"token": []byte(jwt)}},
-		&corev1.ConfigMap{ObjectMeta: meta(dns, "coredns"), Data: map[string]string{
+		&corev1.ConfigMap{ObjectMeta: meta(kubeSystem, "coredns"), Data: map[string]string{
 			"Corefile": ".:53 {\n    tsig {\n        secret key.example. " + plain + "\n    }\n}\n"}},
 		&corev1.ConfigMap{ObjectMeta: meta(beside, "coredns"), Data: map[string]string{ // YAML quotes such a text
 			"Corefile": ".:53 {\n\troute53 a.example:Z {\n\t\taws_access_key\tID " + plain + "\n\t}\n} \n"}},
-		&corev1.ConfigMap{ObjectMeta: meta(dns, "others"), Data: map[string]string{"x": plain}},
+		&corev1.ConfigMap{ObjectMeta: meta(kubeSystem, "others"), Data: map[string]string{"x": plain}},
 	}
 	funcs := interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, k client.ObjectKey, o client.Object,
@@ -52,6 +53,10 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 				t.Error("Secrets are listed")
 			case kind == "NodeList":
 				return errors.New("forbidden")
+			case kind == "ServiceCIDRList": // YAML has no channels
+				all := l.(*unstructured.UnstructuredList)
+				all.Items = []unstructured.Unstructured{{Object: map[string]any{"x": make(chan int)}}}
+				return nil
 			}
 			return c.List(ctx, l, opts...)
 		}}
@@ -62,13 +67,16 @@ func TestNoSecretGetsIntoTheArchive(t *testing.T) {
 			return nil, errors.New("there is none")
 		}
 		return []byte("Authorization: Bearer " + jwt + "\n{\"token\":\"" + plain + "\"}\npassword=" + plain +
-			"\nstarted\n" +
+			"\nstarted\nerr=\"{\\\"token\\\":\\\"a " + plain + "\\\"}, password=\\\"" + plain + "\\\"\"\n" +
+			"msg=\"wrong password:\" password=\"" + plain + "\"\n" +
+			"{\\\"password\\\":\\\"a\\\\n" + plain + " foo, " + plain + "\\\"}\n" +
+			"password: \"a, " + plain + "\"\npassword: 'it''s " + plain + "'\n" +
 			"-----BEGIN RSA PRIVATE KEY-----\n" + plain + "\n-----END RSA PRIVATE KEY-----\n"), nil
 	}
 	var out bytes.Buffer
 	unread, err := Write(t.Context(), &out, time.Unix(0, 0), []Cluster{{Cluster: here, Folder: "member", Logs: logs}},
 		map[string][]byte{"doctor.json": []byte(`{"note": "` + jwt + `"}`)})
-	if err != nil || unread != 1 {
+	if err != nil || unread != 2 {
 		t.Fatalf("%d unread, %v", unread, err)
 	}
 	unzipped, err := gzip.NewReader(&out)

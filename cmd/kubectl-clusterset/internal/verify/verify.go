@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 		return all, err
 	}
 	if o.Image == "" {
-		agent, err := places[0].Container(ctx, "clusterset-controller")
+		agent, err := places[0].Container(ctx, manifest.AgentDeployment)
 		if err != nil {
 			return all, err
 		}

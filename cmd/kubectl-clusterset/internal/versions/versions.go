@@ -16,8 +16,8 @@ import (
 // Component is one program.
 type Component struct {
 	Name       string `json:"name"`
-	Version    string `json:"version,omitempty"` // "" if it is not installed, being rolled out, or was not read
-	Kubernetes string `json:"kubernetes,omitempty"`
+	Version    string `json:"version,omitempty"`    // of Image; "" if not installed, being rolled out, or not read
+	Kubernetes string `json:"kubernetes,omitempty"` // version of its cluster
 	Image      string `json:"image,omitempty"`
 	Skew       string `json:"skew,omitempty"` // how its version differs from the client's
 	Problem    string `json:"problem,omitempty"`
@@ -30,7 +30,7 @@ type Report struct {
 	Components      []Component `json:"components"`
 }
 
-// New compares components with the client.
+// New returns a report with the versions of components, by their images, and how they differ from the client's.
 func New(client string, components []Component) Report {
 	for i := range components {
 		c := &components[i]
@@ -51,7 +51,8 @@ func tag(image string) string {
 	return "unknown"
 }
 
-// skew says how two versions differ: old and new ones work together if their minor versions differ by one at most.
+// skew returns how another version differs from the client's; "" if both are equal, or one cannot be parsed. Versions
+// work together if their minor versions differ by one at most.
 func skew(client, other string) string {
 	a, err := version.ParseSemantic(client)
 	b, err2 := version.ParseSemantic(other)
@@ -60,7 +61,9 @@ func skew(client, other string) string {
 	}
 	by := int(b.Minor()) - int(a.Minor())
 	switch {
-	case a.Major() != b.Major() || by > 1 || by < -1:
+	case a.Major() != b.Major():
+		return "unsupported: another major version"
+	case by > 1 || by < -1:
 		return "unsupported: more than one minor version apart"
 	case a.LessThan(b):
 		return "newer"

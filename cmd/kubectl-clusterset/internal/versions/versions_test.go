@@ -11,7 +11,7 @@ func TestSkewIsThatOfTheImagesTag(t *testing.T) {
 		"r/x:v0.3.1":                          "newer",
 		"r/x:v0.2.9@sha256:0":                 "older",
 		"r/x:v0.1.0":                          "unsupported: more than one minor version apart",
-		"r/x:v1.3.0":                          "unsupported: more than one minor version apart",
+		"r/x:v1.3.0":                          "unsupported: another major version",
 		"registry.example:5000/x":             "",
 		"registry.example:5000/x:8c7e28b-dev": "",
 		"":                                    "",

@@ -1,14 +1,17 @@
 package facts
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
 // NotImported returns a finding for each name that a cluster does not import, because an object that the import needs
@@ -27,4 +30,15 @@ func NotImported(records []hubv1alpha1.ServiceExportRecord) (out []report.Findin
 		}
 	}
 	return out
+}
+
+// LeftOut finds that a part of a ServiceExport is invalid, by its condition Valid.
+func LeftOut(e *mcsv1beta1.ServiceExport) []report.Finding {
+	valid := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	if valid == nil || conditions.LeftOut(valid) == "" {
+		return nil
+	}
+	return []report.Finding{report.Warningf(fmt.Sprintf("kubectl -n %s edit serviceexport %s", e.Namespace, e.Name),
+		"a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: %s",
+		conditions.LeftOut(valid))}
 }
