@@ -110,7 +110,8 @@ func writeReport(path string, results []result, took time.Duration) error {
 
 Written by `+"`make bench`"+`, which repeats everything on this page in about %d minutes. Ours is the multicluster plugin; in-tree is
 the kubernetes plugin of CoreDNS %s with its option multicluster; both run in the same binary, on the same data, in turns, and
-numbers are medians. A bar that does not hold is marked.
+numbers are medians. A ratio can be the median of the rounds' ratios, which is not that of the two numbers. A bar that
+does not hold is marked.
 
 Machine: %s.
 `, max(1, int(took.Round(time.Minute).Minutes())), coremain.CoreVersion, machine)

@@ -76,7 +76,9 @@ func (r *results) text() string {
 			"kube-controller-manager) "+
 			"with our agent and CoreDNS, the hub with our controller. Each program has its own ServiceAccount. "+
 			"Leases have "+
-			"their defaults: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. The run asked %d names over "+
+			"their defaults: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. The agents do not ask each other "+
+			"here (`POD_IPS` is not set), so a member that is down goes by its Lease, in 50 s instead of 5 "+
+			"([failover](failover.md)). The run asked %d names over "+
 			"UDP %d times "+
 			"a second in every member, and checked every answer against what was published when "+
 			"(`test/soak/oracle`). For a "+
