@@ -46,7 +46,6 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		e.refused(t, []string{`cluster ID "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)
 		e.refused(t, []string{`"kube-system"`, "a namespace of its own"}, join("--hub-namespace", "kube-system")...)
 		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
-		e.refused(t, []string{"no released image", "--image REGISTRY"}, join("--image=")...)
 		e.refused(t, []string{"nothing to renew", "without --renew"}, join("--renew")...)
 		e.refused(t, []string{"you lack rights on this cluster, and nothing was written",
 			"create/patch customresourcedefinitions"},

@@ -196,11 +196,11 @@ func (r *root) say(format string, args ...any) {
 // unnamed is where clients look for an API server if nothing names one.
 const unnamed = "http://localhost:8080"
 
+// nameMember is the remedy where the kubeconfig does not name this cluster.
+const nameMember = "--kubeconfig FILE, --context CONTEXT; kubectl config get-contexts lists contexts"
+
 // member returns this cluster.
-func (r *root) member() (*cluster.Cluster, error) {
-	return in(r.config, "this cluster", "--kubeconfig FILE, --context CONTEXT; kubectl config get-contexts lists "+
-		"contexts")
-}
+func (r *root) member() (*cluster.Cluster, error) { return in(r.config, "this cluster", nameMember) }
 
 // namedHub returns the hub, or nil if no flag names it.
 func (r *root) namedHub() (*cluster.Cluster, error) {

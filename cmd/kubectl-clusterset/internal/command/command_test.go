@@ -32,6 +32,20 @@ func TestWithoutAContextNoClusterIsAsked(t *testing.T) {
 	}
 }
 
+// TestAMistypedContextIsSaidWithWhereTheyAreListed, by every command.
+func TestAMistypedContextIsSaidWithWhereTheyAreListed(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for _, args := range [][]string{{"status"}, {"explain", "web.shop"}, {"export", "web"}} {
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs(append(args, "--context=eest"))
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "eest") || !strings.Contains(err.Error(), "\n  → ") ||
+			!strings.Contains(err.Error(), "kubectl config get-contexts") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
 // TestRemediesNameTheNamespaceOfTheCredentials: join would look for another ClusterSet, and init would make one.
 func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
 	token := "a." + base64.RawURLEncoding.EncodeToString(

@@ -114,7 +114,8 @@ permanently lost. It loses its credentials at once, and the other members lose i
 				return errors.New("--force is for this cluster, and not for another member")
 			case !evict && len(args) == 1:
 				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument without --evict"),
-					"to remove another cluster: kubectl clusterset leave CLUSTER --evict --hub-context=HUB")
+					"to let this cluster leave: kubectl clusterset leave --hub-context=HUB; to remove another: "+
+						"kubectl clusterset leave CLUSTER --evict --hub-context=HUB")
 			}
 			if evict {
 				if o.Hub, err = r.hub(true); err != nil {

@@ -197,6 +197,7 @@ func newUnexport(r *root) *cobra.Command {
 func nameOf(config *genericclioptions.ConfigFlags, arg string) (types.NamespacedName, error) {
 	namespace, _, err := config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
+		err = report.WithRemedy(fmt.Errorf("reading the kubeconfig failed: %w", err), nameMember)
 		return types.NamespacedName{}, err
 	}
 	return explain.ParseName(arg, namespace)

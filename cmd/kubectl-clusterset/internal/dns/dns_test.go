@@ -529,6 +529,17 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 		!strings.Contains(got, "  coredns-a   answers SERVFAIL for clusterset.local\n") {
 		t.Error(got)
 	}
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Corefile()
+	setCorefile(t, here, before+"clusterset.local:53 {\n multicluster\n}\n")
+	if got := status(); !strings.Contains(got, "did not add what the Corefile says of clusterset.local\n"+
+		"  → kubectl clusterset doctor") || strings.Contains(got, doctor.InstallDNS) {
+		t.Errorf("by hand: %s", got)
+	}
+	setCorefile(t, here, before)
 	r.Wait = false
 	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
 		t.Fatal(err)
@@ -539,8 +550,7 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 		"Corefile, it says why there") {
 		t.Error(got)
 	}
-	s, err := Read(t.Context(), here)
-	if err != nil {
+	if s, err = Read(t.Context(), here); err != nil {
 		t.Fatal(err)
 	}
 	if n, got, err := r.Unanswered(t.Context(), s); err != nil || n != 2 || len(got) != 2 ||

@@ -50,7 +50,10 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	}
 	lost := false
 	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
-	if out.Mode == "" {
+	if out.Mode == "" && (answered(s.Corefile()) || serves(s.Corefile())) {
+		find(report.Warningf("kubectl clusterset doctor",
+			"this command did not add what the Corefile says of %s", zone))
+	} else if out.Mode == "" {
 		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
 	} else if out.Image == "" {
 		find(report.Errorf(install, "the cluster's CoreDNS has the image %s again, which lacks our plugin",

@@ -307,6 +307,10 @@ var causes = []struct {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
 	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east, west: " +
 		"kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
+	{"every cluster expired", func(f *explain.Facts) {
+		f.Leases, f.Slices = []coordinationv1.Lease{dead("east"), dead("west")}, nil
+	}, "x every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail\n" +
+		"  → in cluster east: kubectl clusterset doctor\n"},
 	{"all pods of one cluster down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
 	}, "! no endpoint is ready in east: the other clusters serve the name\n  → in cluster east: kubectl -n shop " +

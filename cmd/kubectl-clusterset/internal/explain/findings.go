@@ -131,6 +131,9 @@ func (r *Report) addTraffic(f *Facts, merged *conflict.Merged) {
 	ready := func(x Exporter) bool { return x.Ready > 0 }
 	switch {
 	case f.unread(Endpoints):
+	case !slices.ContainsFunc(r.Exporters, ready) && len(r.without()) == 0:
+		r.error(r.pods(f, nil),
+			"every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail")
 	case !slices.ContainsFunc(r.Exporters, ready):
 		r.error(r.pods(f, r.without()),
 			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
@@ -203,10 +206,10 @@ func (r *Report) addIdle(f *Facts) {
 	}
 }
 
-// pods is where to look for endpoints that are not ready.
+// pods is where to look for endpoints that are not ready. Without clusters, all have expired.
 func (r *Report) pods(f *Facts, clusters []string) string {
-	if len(clusters) == 0 { // all have expired
-		clusters = []string{r.Exporters[0].Cluster}
+	if len(clusters) == 0 {
+		return "in cluster " + r.Exporters[0].Cluster + ": kubectl clusterset doctor"
 	}
 	return fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
 		strings.Join(clusters, ", "), f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name)

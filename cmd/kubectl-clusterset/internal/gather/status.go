@@ -197,6 +197,14 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 			m.Unserved = append(m.Unserved, gvk.Kind)
 		}
 	}
+	if m.Set == "" {
+		var sets hubv1alpha1.ClusterSetList
+		if c.List(ctx, &sets) == nil { // else it has none, or whoever asks may not see them
+			for i := range sets.Items {
+				m.HubOf = append(m.HubOf, sets.Items[i].Name)
+			}
+		}
+	}
 	m.DNSLost, m.DNSDown = dnsState(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {

@@ -62,6 +62,14 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
+	o, _ = options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v3", "hub")))
+	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}}
+	if err := j.render(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(j.here, "r/c:v3", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
+		"--cluster-id=east") // of a build without a release
+
 	hub, _ := options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v1", "hub", "--hub-namespace=blue",
 		"--pprof-bind-address=:6060")))
 	objects, err := (&InitOptions{Options: *hub}).render(t.Context())

@@ -17,7 +17,13 @@ func (j *join) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	image, err := j.image(runs)
+	has := runs
+	if has == nil && j.Image == "" && j.Release == "" { // a build without a release: the version that the hub has
+		if has, err = j.Hub.Container(ctx, manifest.HubDeployment(j.HubNamespace)); err != nil {
+			return err
+		}
+	}
+	image, err := j.image(has)
 	if err != nil {
 		return err
 	}

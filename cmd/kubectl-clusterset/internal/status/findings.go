@@ -248,6 +248,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		if m.Agent != nil && m.Agent.Status.AvailableReplicas == 0 {
 			remedy, why = doctor, why+" yet: no replica of its agent is available"
 		}
+		if len(m.HubOf) > 0 {
+			remedy = "kubectl clusterset status --hub-only"
+			why += "; it is the hub of " + strings.Join(m.HubOf, ", ")
+		}
 		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
 		r.add(onHere, report.Warningf("kubectl clusterset leave, which continues",

@@ -53,6 +53,7 @@ type Member struct {
 	Agent        *appsv1.Deployment
 	TokenExpires *time.Time // of the credentials for the hub
 	HubNamespace string     // of the credentials
+	HubOf        []string   // ClusterSets whose hub it is; unknown for a member
 	Unserved     []string   // kinds of a member that its API server does not serve
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport

@@ -409,6 +409,9 @@ func TestFindingsComeFirst(t *testing.T) {
 			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False",
 				Reason: "Odd", Message: "it is odd"}
 		}, "Odd: it is odd"},
+		{"not a member, but the hub", "this cluster", func(f *status.Facts) {
+			f.Member.Set, f.Member.HubOf = "", []string{"blue"}
+		}, "it is the hub of blue"},
 		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" },
 			"and has 1 ServiceExport without effect"},
 		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving ClusterSet blue"},
