@@ -207,10 +207,14 @@ func (j *join) await(ctx context.Context) error {
 	if j.Renew {
 		what, again = "use the new credentials", "another address of the hub, run the same command with"
 	}
+	address := "URL"
+	if used != "" && used != j.server {
+		address = used + ", which it still uses"
+	}
 	if err != nil {
 		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to %s", what),
 			"kubectl clusterset doctor --hub-context HUB; the agent keeps trying; for "+again+" --hub-server "+
-				cmp.Or(used, "URL")+j.undo())
+				address+j.undo())
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {

@@ -142,8 +142,9 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		o.Timeout = 100 * time.Millisecond
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: true}, server: is}
 		err := j.await(t.Context())
-		if said := fmt.Sprint(err); waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) ||
-			waits == (err == nil) {
+		said := fmt.Sprint(err)
+		if waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) || waits == (err == nil) ||
+			waits != strings.Contains(said, "--hub-server "+was+", which it still uses") {
 			t.Errorf("with the hub at %q: %v", used, err)
 		}
 	}
