@@ -303,6 +303,19 @@ func pods() (out []client.Object) {
 	return out
 }
 
+// appendTo adds text to the Corefile of the cluster's DNS.
+func appendTo(ctx context.Context, t *testing.T, c *cluster.Cluster, text string) {
+	t.Helper()
+	cm := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: kubeSystem, Name: "coredns"}, cm); err != nil {
+		t.Fatal(err)
+	}
+	cm.Data["Corefile"] += text
+	if err := c.Update(ctx, cm); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestWhatDoesNotAnswerIsRolledBack. The API server and the answers are fakes: make e2e asks real Pods.
 func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 	const logs = "kubectl -n kube-system logs deployment/coredns | grep -iE 'reload|error' | tail -n 5; if CoreDNS " +
@@ -310,6 +323,7 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 	rolled := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 2, Replicas: 2}
 	// An old Pod runs on, and two new ones do not.
 	stuck := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3}
+	const edited = "it is refused, and somebody else edits the Corefile meanwhile"
 	const yes, refused, failed = miekg.RcodeSuccess, miekg.RcodeRefused, miekg.RcodeServerFailure
 	for name, c := range map[string]struct {
 		confirm   string
@@ -323,7 +337,9 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 		"the user declines":   {"\n", yes, yes, rolled, false, "not confirmed", "--yes"},
 		"nobody is there":     {"", yes, yes, rolled, false, "not confirmed", "--yes"},
 		"the zone is refused": {"y\n", refused, yes, rolled, false, "answers REFUSED for clusterset", logs},
-		"own names fail":      {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
+		edited: {"y\n", refused, yes, rolled, false, "restoring ConfigMap kube-system/coredns",
+			"kubectl clusterset dns uninstall"},
+		"own names fail": {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
 		"no new replica comes": {"y\n", yes, yes, stuck, false, "0 of 2 new replicas",
 			"check that --image is our CoreDNS"},
 		"no image": {"y\n", yes, yes, stuck, true, "0 of 2 new replicas are available; pod coredns-c: ErrImagePull",
@@ -360,7 +376,10 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 				Say:     func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
 				Wait:    true,
 				Timeout: time.Second,
-				Ask: func(_ context.Context, p *corev1.Pod, port int32, q *miekg.Msg) (*miekg.Msg, error) {
+				Ask: func(ctx context.Context, p *corev1.Pod, port int32, q *miekg.Msg) (*miekg.Msg, error) {
+					if len(asked) == 0 && name == edited {
+						appendTo(ctx, t, here, "# by somebody else\n")
+					}
 					asked[fmt.Sprint(p.Name, port, q.Question[0].Name)] = true
 					a := new(miekg.Msg).SetRcode(q, c.own)
 					if q.Question[0].Qtype == miekg.TypeTXT {
@@ -380,11 +399,13 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if same := written(t, after) == written(t, before); same == installed {
+			stays := installed || name == edited // a stock CoreDNS would not start with our block
+			if same := written(t, after) == written(t, before); same == stays ||
+				strings.Contains(written(t, after), "by somebody else") != (name == edited) {
 				t.Errorf("afterwards the cluster has\n%s", written(t, after))
 			}
 			err = here.Get(t.Context(), client.ObjectKey{Name: "clusterset-dns:coredns"}, &rbacv1.ClusterRoleBinding{})
-			if client.IgnoreNotFound(err) != nil || (err == nil) != installed {
+			if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
 				t.Errorf("afterwards the binding: %v", err)
 			}
 			if said := said.String(); strings.Contains(said, "next: kubectl clusterset verify") != installed {

@@ -335,7 +335,11 @@ func (r *Runner) change(ctx context.Context, c *Change) error {
 			client.Preconditions{ResourceVersion: &version})
 	default:
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			err := r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), owner)
+			o := c.After.DeepCopyObject().(client.Object)
+			err := r.Patch(ctx, o, kube.Changes(c.Before), owner)
+			if _, is := o.(*corev1.ConfigMap); is && err == nil { // rollBack asks for this version
+				c.After.SetResourceVersion(o.GetResourceVersion())
+			}
 			now := c.Before.DeepCopyObject().(client.Object)
 			if apierrors.IsConflict(err) && r.Get(ctx, client.ObjectKeyFromObject(now), now) == nil &&
 				now.GetGeneration() > 0 && now.GetGeneration() == c.Before.GetGeneration() { // its status has changed
@@ -368,26 +372,32 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	r.Say("%s: rolling back: %v", r.Name, why)
-	var failed error
+	const uninstall = "kubectl clusterset dns uninstall"
 	for _, c := range slices.Backward(undo) {
 		var err error
 		if c.Before == nil {
 			err = kube.DeleteNamed(ctx, r.Client, r.Client, c.After.DeepCopyObject().(client.Object))
-		} else { // what others changed meanwhile stays
+		} else { // what others changed meanwhile stays; a Corefile that they changed cannot be restored
 			o := c.After.DeepCopyObject().(client.Object)
+			from := client.MergeFrom(o)
+			if _, is := o.(*corev1.ConfigMap); is {
+				from = kube.Changes(o)
+			}
 			var patch []byte
-			if patch, err = client.MergeFrom(o).Data(c.Before); err == nil {
+			if patch, err = from.Data(c.Before); err == nil {
 				err = r.Patch(ctx, o, client.RawPatch(client.Merge.Type(), patch),
 					client.FieldOwner(manifest.FieldManager))
 			}
 		}
-		failed = errors.Join(failed, r.Failed(err, "restoring %s", cluster.Title(c.object())))
-		if err == nil && c == p.Forward {
-			failed = errors.Join(failed, r.restart(ctx, s, p))
+		if err = r.Failed(err, "restoring %s", cluster.Title(c.object())); err == nil && c == p.Forward {
+			err = r.restart(ctx, s, p)
+		}
+		if err != nil { // the other changes stay: a stock CoreDNS does not start with our block
+			return errors.Join(why, report.WithRemedy(err, uninstall))
 		}
 	}
-	if failed = errors.Join(failed, r.Remove(ctx, brought)); failed != nil {
-		return errors.Join(why, report.WithRemedy(failed, "kubectl clusterset dns uninstall"))
+	if err := r.Remove(ctx, brought); err != nil {
+		return errors.Join(why, report.WithRemedy(err, uninstall))
 	}
 	return report.WithRemedy(fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
 		remedy)
