@@ -124,7 +124,7 @@ func TestAServiceAccountDeletedIsOutAtOnce(t *testing.T) {
 		if err == nil {
 			return errors.New("it finds nothing wrong")
 		}
-		return said(text, "x hub-reachable:", "401 Unauthorized", "join --hub-context=HUB --renew")
+		return said(text, "x hub-reachable:", "401 Unauthorized", "join --hub-context=HUB\n")
 	})
 	if err := e.seen(t.Context(), "kept", "10.1.0.5"); err != nil || e.vip(t, "west", "kept") != vip {
 		t.Errorf("what was imported did not stay: %v, VIP %s and %s", err, vip, e.vip(t, "west", "kept"))

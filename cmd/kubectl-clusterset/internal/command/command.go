@@ -30,6 +30,7 @@ type root struct {
 	hubKubeconfig string
 	hubContext    string
 	hubNamespace  string
+	hubIsThis     bool // the hub is the cluster that kubectl's own flags name
 	out, errOut   io.Writer
 }
 
@@ -127,10 +128,33 @@ func (r *root) flags() report.Flags {
 	if namespace == lifecycle.DefaultHubNamespace {
 		namespace = ""
 	}
-	return report.Flags{
+	f := report.Flags{
 		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
-		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext, HubNamespace: namespace,
+		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext, HubNamespace: namespace, Others: others(r.config),
 	}
+	if r.hubIsThis {
+		f.HubKubeconfig, f.HubContext, f.HubOthers = f.Kubeconfig, f.Context, f.Others
+	}
+	return f
+}
+
+// others returns kubectl's other flags that name the cluster or the user, without credentials.
+func others(c *genericclioptions.ConfigFlags) string {
+	out := ""
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{{"cluster", c.ClusterName}, {"user", c.AuthInfoName}, {"server", c.APIServer}, {"as", c.Impersonate},
+		{"as-uid", c.ImpersonateUID}} {
+		out += report.Flag(f.name, ptr.Deref(f.value, ""))
+	}
+	for _, group := range ptr.Deref(c.ImpersonateGroup, nil) {
+		out += report.Flag("as-group", group)
+	}
+	for _, extra := range ptr.Deref(c.ImpersonateUserExtra, nil) {
+		out += report.Flag("as-user-extra", extra)
+	}
+	return out
 }
 
 // usage leaves kubectl's global flags to the command options, as kubectl does.
@@ -230,7 +254,7 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	if !orThis {
 		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
-	r.hubKubeconfig, r.hubContext = ptr.Deref(r.config.KubeConfig, ""), ptr.Deref(r.config.Context, "") // for remedies
+	r.hubIsThis = true
 	return in(r.config, "the hub", remedy)
 }
 

@@ -184,3 +184,63 @@ func serve(t *testing.T, answers map[string]string, otherwise int) {
 	}
 	t.Setenv("KUBECONFIG", file)
 }
+
+// TestRemediesKeepTheUser, for this cluster, and for the hub if it is this cluster.
+func TestRemediesKeepTheUser(t *testing.T) {
+	serve(t, nil, http.StatusForbidden)
+	cmd := New("v0.0.0-test", io.Discard, io.Discard)
+	r := &root{config: genericclioptions.NewConfigFlags(true)}
+	r.config.AddFlags(cmd.Flags())
+	if err := cmd.Flags().Parse([]string{"--context=east", "--as=jane", "--as-group=a", "--as-group=b",
+		"--cluster=east", "--token=secret"}); err != nil {
+		t.Fatal(err)
+	}
+	const remedy, flags = "kubectl get pods; on the hub: kubectl get nodes", " --context=east --cluster=east " +
+		"--as=jane --as-group=a --as-group=b get "
+	if got, want := r.flags().Remedy(remedy), "kubectl"+flags+"pods; on the hub: kubectl get nodes"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := r.hub(true); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.flags().Remedy(remedy), "kubectl"+flags+"pods; on the hub: kubectl"+flags+"nodes"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestDoctorNamesTheHubThatItIs in its remedies.
+func TestDoctorNamesTheHubThatItIs(t *testing.T) {
+	const hub = "/apis/hub.clusterset-dns.io/v1alpha1"
+	serve(t, map[string]string{
+		"/version": `{"gitVersion": "v1.36.0"}`,
+		"/api":     `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [{"name": "namespaces",
+			"kind": "Namespace"}]}`,
+		"/api/v1/namespaces/kube-system": `{"kind": "Namespace", "apiVersion": "v1"}`,
+		"/apis": `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "hub.clusterset-dns.io", "versions":
+			[{"groupVersion": "hub.clusterset-dns.io/v1alpha1", "version": "v1alpha1"}]}]}`,
+		"/apis/about.k8s.io/v1beta1":           `{"kind": "APIResourceList"}`,
+		"/apis/multicluster.x-k8s.io/v1alpha1": `{"kind": "APIResourceList"}`,
+		"/apis/coordination.k8s.io/v1": `{"kind": "APIResourceList", "groupVersion": "coordination.k8s.io/v1", "resources":
+			[{"name": "leases", "kind": "Lease", "namespaced": true}]}`,
+		"/apis/coordination.k8s.io/v1/namespaces/blue/leases": `{"kind": "LeaseList", "apiVersion":
+			"coordination.k8s.io/v1"}`,
+		hub: `{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1", "resources":
+			[{"name": "clustersets", "kind": "ClusterSet", "namespaced": true}]}`,
+		hub + "/clustersets": `{"kind": "ClusterSetList", "apiVersion": "hub.clusterset-dns.io/v1alpha1",
+			"items": [{"metadata": {"namespace": "blue", "name": "blue"}}]}`,
+		hub + "/namespaces/blue/clustersets": `{"kind": "ClusterSetList", "apiVersion":
+			"hub.clusterset-dns.io/v1alpha1", "items": []}`,
+	}, http.StatusForbidden)
+	var out strings.Builder
+	cmd := New("v0.0.0-test", &out, io.Discard)
+	cmd.SetArgs([]string{"doctor", "--context=east"})
+	_ = cmd.ExecuteContext(t.Context()) // there are findings
+	for _, want := range []string{"This cluster, the hub of ClusterSet blue: ", "to make it one as well: kubectl " +
+		"clusterset --context=east join --hub-context=east --hub-namespace=blue --cluster-id ID\n",
+		"kubectl clusterset --context=east init --hub-context=east --hub-namespace=blue\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}

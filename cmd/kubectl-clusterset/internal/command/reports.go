@@ -121,7 +121,8 @@ func (r *root) doctor() *cobra.Command {
 		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: noArgs,
 		Long: `Check this member, its hub and its DNS: versions, kinds, policies, rights, credentials, the cluster
 ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --hub-kubeconfig or
---hub-context, the hub's own side is checked as well. The command writes nothing.` + exitCodes,
+--hub-context, the hub's own side is checked as well; in a hub that is no member, it alone. The command
+writes nothing.` + exitCodes,
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
@@ -135,8 +136,11 @@ ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --h
 		}
 		all := doctor.Examine(facts)
 		r.hubNamespace = facts.HubFacts.Namespace // for remedies
+		r.hubIsThis = len(all.HubOf) > 0 && s.Hub == nil
 		for i := range all.Outcomes {
-			r.flags().Repeat(all.Outcomes[i].Findings)
+			o := &all.Outcomes[i]
+			r.flags().Repeat(o.Findings)
+			o.Skipped = r.flags().Remedy(o.Skipped)
 		}
 		return report.Count(all.Findings()), f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})

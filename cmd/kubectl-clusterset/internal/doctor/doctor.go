@@ -25,6 +25,7 @@ type Check struct {
 type Outcome struct {
 	Check    string           `json:"check"`
 	Skipped  string           `json:"skipped,omitempty"` // why, or ""
+	lacks    bool             // the user lacks a right for it
 	Findings []report.Finding `json:"findings,omitempty"`
 }
 
@@ -33,6 +34,7 @@ type Report struct {
 	metav1.TypeMeta `json:",inline"`
 	Cluster         string    `json:"cluster,omitempty"`
 	ClusterSet      string    `json:"clusterSet,omitempty"`
+	HubOf           []string  `json:"hubOf,omitempty"` // ClusterSets, of a cluster that is no member
 	Outcomes        []Outcome `json:"outcomes"`
 }
 
@@ -44,19 +46,14 @@ func Checks() []Check {
 // Examine runs every check whose facts were read.
 func Examine(f *Facts) Report {
 	r := Report{TypeMeta: report.Kind("Doctor"), Cluster: f.ID, ClusterSet: f.Set}
+	if f.onlyHub() {
+		r.ClusterSet, r.HubOf = f.HubFacts.Namespace, f.HubFacts.Here
+	}
 	lacking := 0
 	for _, c := range Checks() {
-		o := Outcome{Check: c.Name}
-		if slices.ContainsFunc(c.Needs, func(t Topic) bool { return slices.Contains(f.Forbidden, t) }) {
+		o := f.skip(c)
+		if o.lacks {
 			lacking++
-		}
-		for _, t := range c.Needs {
-			if why, unread := f.Unread[t]; unread {
-				if o.Skipped = why; why != NotAsked {
-					o.Skipped = fmt.Sprintf("reading %s failed: %s", t, why)
-				}
-				break
-			}
 		}
 		if o.Skipped == "" {
 			o.Findings = f.correct(c.Name, c.Look(f))
@@ -64,21 +61,72 @@ func Examine(f *Facts) Report {
 		r.Outcomes = append(r.Outcomes, o)
 	}
 	if lacking > 0 {
-		where, remedy := "", "run it as a cluster admin"
-		if !slices.ContainsFunc(f.Forbidden, func(t Topic) bool { return t != Hub && t != HubAdmin }) {
-			where, remedy = " on the hub", "name the hub with its admin's credentials: --hub-kubeconfig, --hub-context"
-		}
-		found := warn(remedy, "you lack the rights%s for %s", where, report.Number(lacking, "check"))
-		found[0].Check = yourRights
-		r.Outcomes = append(r.Outcomes, Outcome{Check: yourRights, Findings: found})
+		r.Outcomes = slices.Insert(r.Outcomes, 0, f.lackedRights(lacking))
 	}
 	return r
 }
 
+// skip returns the outcome of a check with the reason to skip it, or without one.
+func (f *Facts) skip(c Check) Outcome {
+	o := Outcome{Check: c.Name}
+	if f.onlyHub() && slices.ContainsFunc(c.Needs, ofMember) {
+		o.Skipped = notMember + f.Join()
+		return o
+	}
+	for _, t := range c.Needs {
+		why, unread := f.Unread[t]
+		if _, forbidden := f.Forbidden[t]; forbidden {
+			o.lacks = true
+		}
+		if !unread || o.Skipped != "" {
+			continue
+		}
+		if o.Skipped = why; why != NotAsked {
+			o.Skipped = fmt.Sprintf("reading %s failed: %s", t, why)
+		}
+	}
+	return o
+}
+
+// lackedRights returns the outcome that says which rights the user lacks for so many checks.
+func (f *Facts) lackedRights(lacking int) Outcome {
+	const admins = "run it as a cluster admin, who has the rights for all checks; " + report.DocsRights
+	where, remedy := " on the hub", "name the hub with its admin's credentials: --hub-kubeconfig, --hub-context"
+	if f.onlyHub() {
+		where, remedy = "", admins
+	}
+	var rights []string
+	for topic, right := range f.Forbidden {
+		switch {
+		case f.onlyHub() && ofMember(topic): // not needed
+			continue
+		case ofMember(topic):
+			where, remedy = "", admins
+		}
+		if right != "" && !slices.Contains(rights, right) {
+			rights = append(rights, right)
+		}
+	}
+	if slices.Sort(rights); len(rights) > 0 {
+		rights[0] = ": " + rights[0]
+	}
+	found := warn(remedy, "you lack the rights%s for %s%s", where, report.Number(lacking, "check"),
+		strings.Join(rights, ", "))
+	found[0].Check = yourRights
+	return Outcome{Check: yourRights, Findings: found}
+}
+
+// onlyHub reports whether this cluster is a hub, and nothing of a member is in it.
+func (f *Facts) onlyHub() bool { return f.neverJoined() && len(f.HubFacts.Here) > 0 }
+
+func (f *Facts) neverJoined() bool {
+	_, unread := f.Unread[Membership]
+	return !unread && f.Set == "" && f.Deployment == nil && f.Credentials == nil
+}
+
 // correct completes the findings of a check, and corrects remedies that do not work in this cluster.
 func (f *Facts) correct(check string, findings []report.Finding) []report.Finding {
-	_, unread := f.Unread[Membership]
-	if !unread && f.Set == "" && f.Deployment == nil && f.Credentials == nil && check != "membership" {
+	if f.neverJoined() && check != "membership" {
 		// A cluster that never joined has one finding, of check membership. The others would only repeat its remedy.
 		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return strings.HasPrefix(x.Remedy, join) })
 	}
@@ -107,7 +155,8 @@ func (r *Report) Findings() (out []report.Finding) {
 	return out
 }
 
-// Print writes the report for people: findings, then skipped checks by the reason; if wide, also every check.
+// Print writes the report for people: findings, then skipped checks by the reason; if wide, also every check. The
+// finding about rights is the reason of all checks for which they lack.
 func Print(out io.Writer, r *Report, wide bool) {
 	var reasons []string
 	skipped, rows := map[string][]string{}, [][]string{}
@@ -122,7 +171,10 @@ func Print(out io.Writer, r *Report, wide bool) {
 			if result = "skipped"; o.Check == "cluster-id" {
 				headline = "This cluster (cluster ID not readable)"
 			}
-			if n++; skipped[o.Skipped] == nil {
+			if n++; o.lacks {
+				break
+			}
+			if skipped[o.Skipped] == nil {
 				reasons = append(reasons, o.Skipped)
 			}
 			skipped[o.Skipped] = append(skipped[o.Skipped], o.Check)
@@ -134,18 +186,31 @@ func Print(out io.Writer, r *Report, wide bool) {
 		}
 		rows = append(rows, []string{o.Check, result})
 	}
+	if len(r.HubOf) > 0 {
+		headline = "This cluster"
+	}
 	if r.Cluster != "" {
 		headline = "Cluster " + r.Cluster
 	}
+	if len(r.HubOf) > 0 {
+		headline += ", the hub"
+	}
 	if r.ClusterSet != "" {
 		headline += " of ClusterSet " + r.ClusterSet
+	}
+	if len(r.HubOf) > 1 {
+		headline += " (of " + strings.Join(r.HubOf, ", ") + "; choose with --hub-namespace)"
 	}
 	findings := r.Findings()
 	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(checks, "check"),
 		report.Count(findings), n)
 	report.Print(out, findings)
 	for _, why := range reasons {
-		report.Note(out, "?", "skipped: "+strings.Join(skipped[why], ", "), why)
+		checks := strings.Join(skipped[why], ", ")
+		if strings.HasPrefix(why, notMember) {
+			checks = report.Number(len(skipped[why]), "check") + " of a member"
+		}
+		report.Note(out, "?", "skipped: "+checks, why)
 	}
 	if wide {
 		report.Table(out, "CHECKS", nil, rows)

@@ -475,6 +475,10 @@ func notYet(f *doctor.Facts) {
 func TestWhatFollowsFromAnotherFindingIsNone(t *testing.T) {
 	for check, plant := range map[string]func(*doctor.Facts){
 		"agent-deployment": notYet,
+		"hub-reachable": func(f *doctor.Facts) {
+			refusedUnread(f)
+			f.Credentials.Expires = now
+		},
 		"hub-server": func(f *doctor.Facts) {
 			f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
 			f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
@@ -509,12 +513,23 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 			"machine than for pods, name it with --hub-context; otherwise restore the connection, or if its address " +
 			"or certificate authority has changed: " + join + " --hub-server URL"},
 		"refused": {func(f *doctor.Facts) { f.HubFacts.AgentError = "401 Unauthorized" }, "hub-reachable", join +
-			" --renew; after an eviction: " + join + "; if the hub has another address: " + join +
-			" --renew --hub-server URL"},
+			" --renew; if the hub has another address: " + join + " --renew --hub-server URL"},
 		"evicted": {func(f *doctor.Facts) {
 			f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
 			f.HubFacts.AgentError = "401 Unauthorized"
-		}, "hub-reachable", join + "; if the hub has another address: " + join + " --hub-server URL"},
+		}, "hub-reachable", join},
+		"evicted, and no hub was named": {refusedUnread, "hub-reachable", join},
+		"expired": {func(f *doctor.Facts) { f.Credentials.Expires = now }, "token-lifetime",
+			join + " --renew"},
+		"expired before it joined": {func(f *doctor.Facts) {
+			refusedUnread(f)
+			f.Credentials.Expires, f.Set = now, ""
+		}, "token-lifetime", join},
+		"expired or evicted": {func(f *doctor.Facts) {
+			refusedUnread(f)
+			f.Credentials.Expires = now
+		}, "token-lifetime", join + " --renew; if the hub has no ClusterProfile of this cluster, as after an " +
+			"eviction: " + join},
 	} {
 		f := sound(t)
 		c.plant(f)
@@ -524,6 +539,13 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", what, r.Findings(), c.remedy)
 		}
 	}
+}
+
+// refusedUnread makes f the facts of a member whose token the hub refuses, and whose hub was not named.
+func refusedUnread(f *doctor.Facts) {
+	f.HubFacts = doctor.HubFacts{AgentError: "401 Unauthorized"}
+	f.Unread = map[doctor.Topic]string{doctor.Hub: "no", doctor.HubAuth: "no", doctor.HubAdmin: doctor.NotAsked,
+		doctor.HubLeader: doctor.NotAsked}
 }
 
 // wrongAddress makes f the facts of a cluster whose first join gave the agent an address without a hub.
@@ -577,21 +599,70 @@ func TestASkippedCheckIsReported(t *testing.T) {
 	}
 }
 
-// TestRightsThatLackAreNoCheck, and are the hub's if all are.
-func TestRightsThatLackAreNoCheck(t *testing.T) {
-	for want, topics := range map[string][]doctor.Topic{
-		"you lack the rights on the hub for ": {doctor.Hub, doctor.HubAdmin},
-		"you lack the rights for ":            {doctor.Secret, doctor.Hub, doctor.HubAuth},
+// TestRightsThatLackAreSaidOnce: they are no check, the only reason of what they skip, and the hub's if all are.
+func TestRightsThatLackAreSaidOnce(t *testing.T) {
+	secrets := "secrets (get)"
+	for want, forbidden := range map[string]map[doctor.Topic]string{
+		"! your-rights: you lack the rights on the hub for ": {doctor.Hub: "", doctor.HubAdmin: ""},
+		"! your-rights: you lack the rights for 22 checks: nodes (list), secrets (get)\n" +
+			"  → run it as a cluster admin, ": {doctor.Secret: secrets, doctor.Hub: secrets, doctor.HubAuth: secrets,
+			doctor.Ranges: "nodes (list)"},
 	} {
 		f := sound(t)
-		f.Forbidden = topics
+		f.Forbidden, f.Unread = forbidden, map[doctor.Topic]string{doctor.HubAdmin: doctor.NotAsked}
+		for topic := range forbidden {
+			f.Unread[topic] = "it is forbidden"
+		}
 		r := doctor.Examine(f)
 		var out strings.Builder
 		doctor.Print(&out, &r, false)
-		headline := fmt.Sprintf(": %d checks, ", len(doctor.Checks()))
-		if !strings.Contains(out.String(), want) || !strings.Contains(out.String(), headline) {
-			t.Errorf("no %q or %q in\n%s", want, headline, &out)
+		headline := fmt.Sprintf(": %d checks, 0 errors, 1 warning, ", len(doctor.Checks()))
+		if !strings.Contains(out.String(), want) || !strings.Contains(out.String(), headline) ||
+			strings.Contains(out.String(), "forbidden") {
+			t.Errorf("no %q or %q, or more, in\n%s", want, headline, &out)
 		}
+		if n := report.Count(r.Findings()).ExitCode(); n != 1 {
+			t.Errorf("exit status %d", n)
+		}
+	}
+}
+
+// TestAHubThatIsNoMemberIsChecked as a hub. It needs to join only if it is to be a member as well.
+func TestAHubThatIsNoMemberIsChecked(t *testing.T) {
+	hub := func(here ...string) (*doctor.Facts, string) {
+		f := sound(t)
+		f.ID, f.Set, f.Deployment, f.Credentials, f.HubFacts.Here = "", "", nil, nil, here
+		r := doctor.Examine(f)
+		if len(r.Findings()) > 0 {
+			t.Errorf("%+v", r.Findings())
+		}
+		var out strings.Builder
+		doctor.Print(&out, &r, false)
+		return f, out.String()
+	}
+	f, out := hub("blue")
+	if want := fmt.Sprintf("This cluster, the hub of ClusterSet blue: %d checks, 0 errors, 0 warnings, 40 skipped\n"+
+		"? skipped: 40 checks of a member\n  → this cluster is the hub and no member, which is fine; to make it one "+
+		"as well: kubectl clusterset join --hub-context=HUB --cluster-id ID\n", len(doctor.Checks())); out != want {
+		t.Errorf("%s, want\n%s", out, want)
+	}
+	if _, out = hub("blue", "red"); !strings.Contains(out, "ClusterSet blue (of blue, red; choose with --hub-n") {
+		t.Error(out)
+	}
+	f.HubFacts.Kinds.Have = nil
+	if r := doctor.Examine(f); len(r.Findings()) != 1 || r.Findings()[0].Check != "hub-kinds" {
+		t.Errorf("%+v", r.Findings())
+	}
+	f.HubFacts.Kinds.Have = f.HubFacts.Kinds.Want
+	f.Unread = map[doctor.Topic]string{doctor.Ranges: "forbidden", doctor.HubAdmin: "forbidden"}
+	f.Forbidden = map[doctor.Topic]string{doctor.Ranges: "nodes (list)", doctor.HubAdmin: "namespaces (get)"}
+	if r := doctor.Examine(f); len(r.Findings()) != 1 ||
+		r.Findings()[0].What != "you lack the rights for 2 checks: namespaces (get)" {
+		t.Errorf("%+v", r.Findings())
+	}
+	f.Set = "blue" // a hub that is a member is checked as one
+	if r := doctor.Examine(f); r.HubOf != nil || len(r.Findings()) < 2 {
+		t.Errorf("%+v", r)
 	}
 }
 

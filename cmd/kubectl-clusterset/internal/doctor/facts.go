@@ -43,11 +43,17 @@ const (
 // NotAsked is in Facts.Unread for what only an admin of the hub may read, if no flag names the hub.
 const NotAsked = "to check this as well, name the hub, as its admin, with --hub-kubeconfig or --hub-context"
 
+// notMember is why checks of a member are skipped in a hub that is none.
+const notMember = "this cluster is the hub and no member, which is fine; to make it one as well: "
+
+// ofMember reports whether a topic is about a member, and not about the hub alone.
+func ofMember(t Topic) bool { return t != Hub && t != HubAdmin && t != HubLeader }
+
 // Facts are what all checks use.
 type Facts struct {
 	facts.Membership
 	Unread    map[Topic]string // why a topic was not read
-	Forbidden []Topic          // those that the user lacks the right to read
+	Forbidden map[Topic]string // the right that the user lacks to read a topic, as in "nodes (list)", or ""
 
 	Version string // of Kubernetes here
 	Kinds   Kinds
@@ -95,6 +101,7 @@ type HubFacts struct {
 	Unreachable    bool     // AgentError is no refusal: the hub may not have answered
 	MemberLacks    []string // the rights of deploy/hub that the member lacks
 	GivenNamespace string   // --hub-namespace, if it was given
+	Here           []string // ClusterSets whose hub this cluster is; unknown for a member
 	// With the admin's credentials only.
 	SetNamespace *corev1.Namespace
 	Kinds        Kinds

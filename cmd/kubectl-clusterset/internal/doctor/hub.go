@@ -98,12 +98,19 @@ func hubReachable(f *Facts) []report.Finding {
 		return warn(nameHub+"; otherwise restore the connection, or "+otherHub,
 			"connecting from here to the hub at %s failed: %s", f.Credentials.Server, h.AgentError)
 	}
-	remedy := join
-	if f.renewable() {
-		remedy = renew + "; after an eviction: " + join
+	_, unread := f.Unread[Hub]
+	left := f.Credentials.Expires.Sub(f.Now)
+	switch {
+	case left <= 0: // tokenLifetime finds it
+		return nil
+	case !unread && f.renewable(): // the hub has its claim
+		return wrong(renew+"; if the hub has another address: "+otherURL,
+			"the hub at %s refuses the agent's credentials: %s", f.Credentials.Server, h.AgentError)
 	}
-	return wrong(remedy+"; if the hub has another address: "+otherURL,
-		"the hub at %s refuses the agent's credentials: %s", f.Credentials.Server, h.AgentError)
+	// A token is accepted until it expires, or its account is deleted.
+	return wrong(join, "the hub at %s refuses the agent's token, which is valid for another %s: this cluster was "+
+		"evicted, its account was deleted, or the hub was restored to a time before it joined: %s",
+		f.Credentials.Server, report.Age(left), h.AgentError)
 }
 
 func tokenLifetime(f *Facts) []report.Finding {
@@ -111,10 +118,13 @@ func tokenLifetime(f *Facts) []report.Finding {
 	if c == nil {
 		return nil
 	}
-	left := c.Expires.Sub(f.Now)
+	left, remedy := c.Expires.Sub(f.Now), renew
+	if _, unread := f.Unread[Hub]; unread && f.renewable() {
+		remedy += "; if the hub has no ClusterProfile of this cluster, as after an eviction: " + join
+	}
 	switch {
 	case left <= 0:
-		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and other members see no "+
+		return wrong(remedy, "the token for the hub expired %s ago: imports are not updated, and other members see no "+
 			"change of this cluster's exports", report.Age(-left))
 	case left > 24*time.Hour+time.Minute:
 		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's "+

@@ -57,21 +57,23 @@ type Facts struct {
 	Ranges         []ipam.Range           // of this cluster's ServiceCIDRs, if they can be read
 	Leases         []coordinationv1.Lease // of clusterset-system
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
+	AgentLacks     []string               // basic rights that the agent lacks here
+	DNSDown        *report.Finding        // CoreDNS was set up here, and replicas of it are missing
 }
 
-// Part is what is read in a cluster, as users see it.
+// Part is what is read in a cluster, as kubectl names it.
 type Part string
 
 // The parts that users may lack rights for (deploy/member/users.yaml).
 const (
-	Membership Part = "ClusterProperties"
-	Namespace  Part = "the Namespace"
-	Services   Part = "the Service"
-	Exports    Part = "the ServiceExport"
-	Endpoints  Part = "EndpointSlices"
-	Records    Part = "ServiceExportRecords"
-	Leases     Part = "Leases"
-	Others     Part = "other ServiceImports"
+	Membership Part = "clusterproperties"
+	Namespace  Part = "namespaces"
+	Services   Part = "services"
+	Exports    Part = "serviceexports"
+	Endpoints  Part = "endpointslices"
+	Records    Part = "serviceexportrecords in clusterset-system"
+	Leases     Part = "leases in clusterset-system"
+	Others     Part = "serviceimports in other namespaces"
 )
 
 func (f *Facts) unread(p Part) bool { return slices.Contains(f.Unread, p) }
@@ -130,6 +132,7 @@ type Exporter struct {
 	Held        string    `json:"held,omitempty"`        // why it counts although the hub does not show it
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
 	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
+	Silent      string    `json:"silent,omitempty"`      // since when its agent does not; endpoints cannot be tried
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
 	imported    bool      // some of its slices are here
@@ -323,7 +326,8 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.held(e.Cluster), Expired: f.expired(e.Cluster),
-			AgentSilent: f.agentSilent(e.Cluster), NotCounted: !f.imports() || f.unread(Endpoints),
+			AgentSilent: f.since(e.Cluster, reach.Serving), Silent: f.since(e.Cluster, reach.Silent),
+			NotCounted: !f.imports() || f.unread(Endpoints),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
@@ -424,7 +428,11 @@ func (f *Facts) expired(cluster string) string {
 		if lease.Labels[liveness.LabelSource] != cluster || !v.Expired {
 			continue
 		}
-		said := "its endpoints follow onExpiry=" + string(v.OnExpiry)
+		said := "clients here do not get its endpoints"
+		if v.OnExpiry == hubv1alpha1.ExpiryKeep {
+			said = "clients here still get its endpoints"
+		}
+		said += " (onExpiry: " + string(v.OnExpiry) + ")"
 		if v := reach.Read(lease); v.State == reach.Unreachable {
 			return fmt.Sprintf("neither its agent nor its endpoints answered here at %s, while others did; %s",
 				v.Since.UTC().Format(time.RFC3339), said)
@@ -442,11 +450,11 @@ func (f *Facts) expired(cluster string) string {
 	return ""
 }
 
-// agentSilent returns since when only the endpoints of a live cluster answer here, not its agent; "" if its agent does.
-func (f *Facts) agentSilent(cluster string) string {
+// since returns since when what is known of a live cluster is state; "" if it is not.
+func (f *Facts) since(cluster string, state reach.State) string {
 	for i := range f.Leases {
 		v := reach.Read(&f.Leases[i])
-		if f.Leases[i].Labels[liveness.LabelSource] == cluster && v.State == reach.Serving &&
+		if f.Leases[i].Labels[liveness.LabelSource] == cluster && v.State == state &&
 			!liveness.StateOf(&f.Leases[i]).Expired {
 			return v.Since.UTC().Format(time.RFC3339)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
@@ -391,21 +392,21 @@ var causes = []struct {
 		dead.Spec.RenewTime = &noon
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
-	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; its endpoints follow " +
-		"onExpiry=Remove"},
+	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; clients here do " +
+		"not get its endpoints (onExpiry: Remove)"},
 	{"T3 a cluster that is damped", func(f *explain.Facts) {
 		damped := dead("west")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
 		f.Leases = []coordinationv1.Lease{damped}
 	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as " +
-		"live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
+		"live at most 5m0s after that; clients here do not get its endpoints (onExpiry: Remove)"},
 	{"F4 a cluster that is not reached", func(f *explain.Facts) {
 		gone := dead("west")
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Unreachable, Since: at}, at).Write(&gone, 0)
 		f.Leases = []coordinationv1.Lease{gone}
-	}, "expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while others did; its " +
-		"endpoints follow onExpiry=Remove"},
+	}, "expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while others did; " +
+		"clients here do not get its endpoints (onExpiry: Remove)"},
 	{"a cluster whose agent is silent", func(f *explain.Facts) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
@@ -413,6 +414,29 @@ var causes = []struct {
 		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
 	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay"},
+	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *explain.Facts) {
+		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
+		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
+		reach.Restored(reach.Stored{State: reach.Silent, Since: at}, at).Write(&silent, 0)
+		f.Leases = []coordinationv1.Lease{silent}
+	}, "since 2026-01-01T12:00:09Z its agent does not answer here: its endpoints stay until its Lease has expired"},
+	{"onExpiry keeps the endpoints", func(f *explain.Facts) {
+		kept := dead("west")
+		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryKeep}.Write(kept.Annotations)
+		f.Leases = []coordinationv1.Lease{kept}
+	}, "clients here still get its endpoints (onExpiry: Keep)"},
+	{"no DNS server is ready", func(f *explain.Facts) {
+		down := report.Errorf("", "Deployment coredns is scaled to 0")
+		f.DNSDown = &down
+	}, "(in cluster west)\n\nx no DNS server for clusterset.local is ready in this cluster, so nothing is answered " +
+		"here: Deployment coredns is scaled to 0\n  → kubectl clusterset doctor\n"},
+	{"the agent lacks rights", func(f *explain.Facts) {
+		f.AgentLacks = []string{"list serviceexports.multicluster.x-k8s.io"}
+		gone(f)
+	}, "(in cluster west)\n\nx this cluster's agent lacks rights, such as to list " +
+		"serviceexports.multicluster.x-k8s.io: later changes are missing here, and this cluster's exports are not " +
+		"updated\n  → kubectl clusterset doctor\n"},
 	{"this cluster's agent does not run", func(f *explain.Facts) {
 		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
@@ -516,7 +540,43 @@ func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
 	}
 }
 
-// TestNothingIsConcludedFromWhatWasNotRead, and that it was not is said in one line.
+// TestARolloutOfDNSIsNoFinding: some replica answers.
+func TestARolloutOfDNSIsNoFinding(t *testing.T) {
+	f := member()
+	rollout := report.Warningf("", "Deployment coredns: 1 of 2 new replicas are available")
+	f.DNSDown = &rollout
+	if r := explain.Explain(f); len(r.Findings) > 0 {
+		t.Errorf("%+v", r.Findings)
+	}
+}
+
+// TestADeveloperIsToldToExport: the roles view and edit of a namespace do not show what other clusters export.
+func TestADeveloperIsToldToExport(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*explain.Facts)
+		want   string
+	}{
+		"the Service is here": {func(f *explain.Facts) { f.Service = &corev1.Service{} },
+			"x as far as you may read, no cluster exports the name; this cluster has a Service shop/web without a " +
+				"ServiceExport\n  → kubectl clusterset export web -n shop\n"},
+		"it is elsewhere": {func(*explain.Facts) {}, "x as far as you may read, no cluster exports the name\n  " +
+			"→ in the cluster of the Service: kubectl clusterset export web -n shop; "},
+		"the namespace refuses imports": {func(f *explain.Facts) { f.Refuses = true },
+			"! namespace shop of this cluster refuses imports\n"},
+	} {
+		f := member()
+		gone(f)
+		f.ID, f.Set, f.Records = "", "", nil
+		f.Unread = []explain.Part{explain.Membership, explain.Leases, explain.Records, explain.Others}
+		c.change(f)
+		r := explain.Explain(f)
+		if got := text(&r); len(r.Findings) != 1 || !strings.Contains(got, c.want) {
+			t.Errorf("%s: no %q in\n%s", name, c.want, got)
+		}
+	}
+}
+
+// TestNothingIsConcludedFromWhatWasNotRead, and each right that lacks is said in one line.
 func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 	all := []explain.Part{
 		explain.Membership,
@@ -539,7 +599,8 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := text(&r); strings.Count(got, "you lack the right to read ClusterProperties, the Namespace, ") != 1 {
+		if got := text(&r); !strings.Contains(got, "\n? you lack the right to read clusterproperties\n"+
+			"? you lack the right to read namespaces\n? you lack") || strings.Count(got, "→") != 1 {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
@@ -553,7 +614,7 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 		r := explain.Explain(f)
 		got := text(&r)
 		if len(r.Findings) > 0 != (want != "") || !strings.Contains(got, want) ||
-			!strings.Contains(got, "ServiceExportRecords\n  → ask a cluster admin to run the command") {
+			!strings.Contains(got, "serviceexportrecords in clusterset-system\n  → ask a cluster admin to run the") {
 			t.Errorf("%d ready: no %q in\n%s", ready, want, got)
 		}
 	}

@@ -31,6 +31,23 @@ func (r *Report) addFindings(
 ) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	exported := len(exports)+len(invalid) > 0
+	if d := f.DNSDown; d != nil && d.Severity == report.Error {
+		r.error("kubectl clusterset doctor",
+			"no DNS server for %s is ready in this cluster, so nothing is answered here: %s", Zone, d.What)
+	}
+	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
+	switch {
+	case f.Set == "" || f.Leaving:
+	case f.AgentStopped:
+		r.error(facts.StartAgent, "this cluster's agent is scaled to 0: what it has imported is as it left it, this "+
+			"cluster's own endpoints included")
+	case len(f.AgentLacks) > 0:
+		r.error("kubectl clusterset doctor", "this cluster's agent lacks rights, such as to %s: later changes are "+
+			"missing here, and this cluster's exports are not updated", f.AgentLacks[0])
+	case expired && f.Import != nil && exported:
+		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes are missing "+
+			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
+	}
 	switch {
 	case f.Set == "" && !f.unread(Membership):
 		r.error(f.Join(), "this cluster is a member of no ClusterSet")
@@ -40,7 +57,7 @@ func (r *Report) addFindings(
 	case !f.NamespaceExists && !f.unread(Namespace) && exported:
 		r.error("kubectl create namespace "+ns,
 			"this cluster has no namespace %s: exports are imported only into namespaces that exist", ns)
-	case f.Refuses && exported:
+	case f.Refuses && (exported || f.unread(Records)):
 		r.warn("to import it: kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-",
 			"namespace %s of this cluster refuses imports", ns)
 	case f.Import == nil && len(exports) > 0 && len(facts.NotImported(f.Records)) == 0:
@@ -51,18 +68,8 @@ func (r *Report) addFindings(
 		remedy := "to import it, change the annotation " + clusterset.AnnotationExportTo +
 			" of the ServiceExport in cluster " + first.Cluster
 		r.error(remedy, "cluster %s exports the name, but not to this cluster: %s", first.Cluster, first.Why)
-	case f.Import == nil && !exported && !f.unread(Records):
+	case f.Import == nil && !exported && (!f.unread(Records) || !f.unread(Services) && !f.unread(Exports)):
 		r.addNotExported(f)
-	}
-	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
-	switch {
-	case f.Set == "" || f.Leaving:
-	case f.AgentStopped:
-		r.error(facts.StartAgent, "this cluster's agent is scaled to 0: what it has imported is as it left it, this "+
-			"cluster's own endpoints included")
-	case expired && f.Import != nil && exported:
-		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes are missing "+
-			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
 	for _, x := range invalid {
 		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
@@ -254,6 +261,9 @@ func (f *Facts) lastSeen() (first, seen string) {
 func (r *Report) addNotExported(f *Facts) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	first, seen := f.lastSeen()
+	if f.unread(Records) {
+		seen += "as far as you may read, "
+	}
 	switch {
 	case f.Export != nil: // addOwnExport has the reason
 	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):

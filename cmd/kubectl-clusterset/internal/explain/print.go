@@ -27,13 +27,12 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for _, u := range r.Unsure {
 		report.Note(out, "?", "as far as known: "+u, "")
 	}
-	if len(r.NotRead) > 0 {
-		var parts []string
-		for _, p := range r.NotRead {
-			parts = append(parts, string(p))
+	for i, p := range r.NotRead {
+		remedy := ""
+		if i == len(r.NotRead)-1 {
+			remedy = "ask a cluster admin to run the command; the ClusterRole view grants only what is in the namespace"
 		}
-		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "),
-			"ask a cluster admin to run the command; the ClusterRole view grants only what is in the namespace")
+		report.Note(out, "?", "you lack the right to read "+string(p), remedy)
 	}
 	var answers, hosts, vips, exporters, listed, properties, withheld, external [][]string
 	for _, v := range r.VIPs {
@@ -141,6 +140,10 @@ func note(e *Exporter) string {
 	}
 	if e.AgentSilent != "" {
 		out = append(out, "since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay")
+	}
+	if e.Silent != "" {
+		out = append(out, "since "+e.Silent+" its agent does not answer here: its endpoints stay until its Lease has "+
+			"expired")
 	}
 	switch {
 	case e.NoTraffic:

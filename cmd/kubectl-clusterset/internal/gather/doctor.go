@@ -38,7 +38,12 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &doctor.Facts{Unread: map[doctor.Topic]string{}, Version: server.Version, Now: server.Now}
+	s.Member = cluster.NamingRights(s.Member)
+	if s.Hub != nil {
+		s.Hub = cluster.NamingRights(s.Hub)
+	}
+	f := &doctor.Facts{Unread: map[doctor.Topic]string{}, Forbidden: map[doctor.Topic]string{}, Version: server.Version,
+		Now: server.Now}
 	if f.Kinds, err = manifestKinds(manifest.Member); err != nil {
 		return nil, err
 	}
@@ -60,15 +65,44 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 			g.unread(topic, err)
 		}
 	}
+	g.hubHere(ctx)
 	g.hub(ctx)
 	return f, nil
+}
+
+// hubHere reads the ClusterSets of a cluster that is no member and has no agent. If it has any, it is the hub, unless
+// the user named another one.
+func (g *gatherer) hubHere(ctx context.Context) {
+	_, unread := g.Unread[doctor.Membership]
+	if unread || g.Set != "" || g.Deployment != nil ||
+		g.Hub != nil && g.Hub.Config.Host != g.Member.Config.Host {
+		return
+	}
+	var sets hubv1alpha1.ClusterSetList
+	_ = list(ctx, g.Member, "", &sets) // else it has none, or the user may not see them
+	here := &g.HubFacts.Here
+	for i := range sets.Items {
+		*here = append(*here, sets.Items[i].Namespace)
+	}
+	if len(*here) == 0 || g.Hub != nil {
+		return
+	}
+	hub := *g.Member
+	hub.Name = "the hub"
+	if g.Hub = &hub; !g.NamespaceGiven && !slices.Contains(*here, g.HubNamespace) {
+		g.HubNamespace = (*here)[0]
+	}
 }
 
 // unread notes why topics were not read.
 func (g *gatherer) unread(topic doctor.Topic, err error) {
 	g.Unread[topic] = err.Error()
 	if apierrors.IsForbidden(err) {
-		g.Forbidden = append(g.Forbidden, topic)
+		var lacks cluster.Forbidden
+		g.Forbidden[topic] = ""
+		if errors.As(err, &lacks) {
+			g.Forbidden[topic] = lacks.Lacks()
+		}
 	}
 }
 
@@ -226,7 +260,7 @@ func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
 	for _, l := range []client.ObjectList{&all, &bindings} {
 		if err := c.List(ctx, l); err != nil {
-			return c.Failed(err, "listing %T", l)
+			return c.Failed(err, "listing %s", resource(c, l))
 		}
 	}
 	for i := range all.Items {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -191,6 +193,37 @@ func TestEventsThatDoctorMayNotReadAreNotTheAgentsWord(t *testing.T) {
 		if skipped := strings.Contains(o.Skipped,
 			"reading the agent's Events failed"); skipped != (o.Check == "agent-event") {
 			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// TestDoctorOfAHubReadsIt, whatever its ClusterSet is called. A named hub, and that of an agent, come first.
+func TestDoctorOfAHubReadsIt(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: manifest.AgentDeployment}}
+	host := refusing(t, true)
+	for what, c := range map[string]struct {
+		source          Source
+		here, namespace string
+	}{
+		"a hub":       {Source{}, "[blue]", "blue"},
+		"a namespace": {Source{NamespaceGiven: true}, "[blue]", "clusterset"},
+		"itself":      {Source{Hub: inMemory("the hub", host, set)}, "[blue]", "clusterset"},
+		"another hub": {Source{Hub: inMemory("the hub", refusing(t, true))}, "[]", "clusterset"},
+		"an agent":    {Source{Member: inMemory("this cluster", host, set, agent)}, "[]", "clusterset"},
+	} {
+		c.source.HubNamespace = "clusterset"
+		if c.source.Member == nil {
+			c.source.Member = inMemory("this cluster", host, set)
+		}
+		f, err := Doctor(t.Context(), c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.HubFacts; fmt.Sprint(got.Here) != c.here || got.Namespace != c.namespace ||
+			(len(got.Sets) > 0) != (c.namespace == "blue") {
+			t.Errorf("%s: %v, %s, %v", what, got.Here, got.Namespace, got.Sets)
 		}
 	}
 }

@@ -86,6 +86,8 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	// Users may lack the right: then the age of the agent's Lease says it later.
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
+	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)
+	_, f.DNSDown = dnsState(ctx, c)
 	if !apierrors.IsForbidden(err) {
 		errs = append(errs, err)
 	}

@@ -111,8 +111,10 @@ func (g *gatherer) hub(ctx context.Context) {
 	if err != nil {
 		g.unread(doctor.Secret, err)
 	}
-	if apierrors.IsForbidden(err) && g.Hub == nil { // it has the credentials
-		g.Forbidden = append(g.Forbidden, doctor.Hub, doctor.HubAuth)
+	if right, forbidden := g.Forbidden[doctor.Secret]; forbidden { // it has the credentials
+		if g.Forbidden[doctor.HubAuth] = right; g.Hub == nil {
+			g.Forbidden[doctor.Hub] = right
+		}
 	}
 	g.Credentials = creds
 	hub, namespace := g.Hub, g.namespace(creds, g.Set)

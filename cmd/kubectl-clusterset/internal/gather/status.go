@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,6 +72,9 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	if err == nil {
 		err = exported(ctx, hub, read)
 	}
+	if len(read.Sets) == 0 && s.Hub != nil {
+		memberOf(ctx, hub, read)
+	}
 	switch {
 	case err != nil && s.Member == nil:
 		return nil, err
@@ -79,6 +84,15 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		f.Hub, f.HubError = read, ""
 	}
 	return f, nil
+}
+
+// memberOf reads whether a cluster that was named as the hub is a member. What cannot be read proves nothing.
+func memberOf(ctx context.Context, c *cluster.Cluster, h *status.Hub) {
+	if _, set, err := c.Properties(ctx); err == nil && set != nil {
+		var leases coordinationv1.LeaseList
+		_ = list(ctx, c, kube.SystemNamespace, &leases)
+		h.MemberOf, h.HubServer = set.Spec.Value, facts.HubServer(leases.Items)
+	}
 }
 
 func readHub(ctx context.Context, c *cluster.Cluster, namespace string, h *facts.Hub) error {
@@ -138,10 +152,18 @@ func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordin
 func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
 	for _, l := range into {
 		if err := pages(ctx, c, namespace, l); err != nil && !meta.IsNoMatchError(err) {
-			return c.Failed(err, "listing %T", l)
+			return c.Failed(err, "listing %s", resource(c, l))
 		}
 	}
 	return nil
+}
+
+// resource returns what a list is of, as kubectl names it.
+func resource(c *cluster.Cluster, l client.ObjectList) string {
+	gvk, _ := c.GroupVersionKindFor(l) // the scheme has it
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	return plural.Resource
 }
 
 // pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes
@@ -197,6 +219,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 			m.Unserved = append(m.Unserved, gvk.Kind)
 		}
 	}
+	m.AgentLacks = agentLacks(ctx, c, m.Agent, m.Set)
 	if m.Set == "" {
 		var sets hubv1alpha1.ClusterSetList
 		if c.List(ctx, &sets) == nil { // else it has none, or whoever asks may not see them
@@ -213,6 +236,22 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	used, err := allocated(ctx, c)
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), used)
 	return m, err
+}
+
+// basic is one right of each binding of the agent, which every version needs. Doctor checks all.
+var basic = []cluster.Right{
+	{Verb: "list", Group: mcsv1beta1.GroupName, Resource: "serviceexports"},
+	{Verb: "list", Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords",
+		Namespace: kube.SystemNamespace},
+}
+
+// agentLacks returns the basic rights that a member's agent lacks; none if the user may not ask for them.
+func agentLacks(ctx context.Context, c *cluster.Cluster, agent *appsv1.Deployment, set string) []string {
+	if agent == nil || set == "" {
+		return nil
+	}
+	lacking, _ := c.LackingOf(ctx, kube.SystemNamespace, manifest.AgentDeployment, basic)
+	return cluster.Texts(lacking)
 }
 
 func membership(ctx context.Context, c *cluster.Cluster) (m facts.Membership, mode ipam.Mode, err error) {

@@ -2,13 +2,19 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -17,10 +23,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestP2OnlyOurClusterProfilesAreMembers: another cluster manager may keep its own beside them.
@@ -110,5 +120,75 @@ func TestListsAreReadPageByPage(t *testing.T) {
 		"*v1alpha1.EndpointRecordList more", "*v1alpha1.EndpointRecordList most"}; !slices.Equal(asked, want) ||
 		len(h.Endpoints) != 6 {
 		t.Errorf("%v: %d records", asked, len(h.Endpoints))
+	}
+}
+
+// agentIn is a member whose API server allows the agent every right but those on the resource lacks.
+func agentIn(t *testing.T, lacks string) *cluster.Cluster {
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: manifest.AgentDeployment}}
+	renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: clusterset.LeaseRenewed, Annotations: map[string]string{clusterset.AnnotationHubServer: "https://hub"}}}
+	c := inMemory("this cluster", refusing(t, true), set, agent, renewed)
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			review := o.(*authorizationv1.SubjectAccessReview)
+			review.Status.Allowed = review.Spec.ResourceAttributes.Resource != lacks
+			return nil
+		},
+	})
+	return c
+}
+
+// TestAnAgentWithoutABindingIsNoticed by status and explain.
+func TestAnAgentWithoutABindingIsNoticed(t *testing.T) {
+	for lacks, want := range map[string][]string{
+		"":                     nil,
+		"serviceexports":       {"list serviceexports.multicluster.x-k8s.io"},
+		"serviceexportrecords": {"list serviceexportrecords.hub.clusterset-dns.io in clusterset-system"},
+	} {
+		c := agentIn(t, lacks)
+		m, err := member(t.Context(), c)
+		if err != nil || !slices.Equal(m.AgentLacks, want) {
+			t.Errorf("status: %v, %v, want %v", m, err, want)
+		}
+		f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: "web"})
+		if err != nil || !slices.Equal(f.AgentLacks, want) {
+			t.Errorf("explain: %v, %v, want %v", f, err, want)
+		}
+	}
+}
+
+// TestTheBasicRightsAreOfBothBindings, as deploy/member grants them.
+func TestTheBasicRightsAreOfBothBindings(t *testing.T) {
+	rights, err := granted(manifest.Member, kube.SystemNamespace, manifest.AgentDeployment)
+	for _, r := range basic {
+		if err != nil || !slices.Contains(rights, r) {
+			t.Errorf("%v, %v: not among %v", err, r, rights)
+		}
+	}
+}
+
+// TestAMemberThatIsTakenForTheHubIsAMember: its ClusterSet is read, and where its hub is.
+func TestAMemberThatIsTakenForTheHubIsAMember(t *testing.T) {
+	f, err := Status(t.Context(), Source{Hub: agentIn(t, ""), HubNamespace: "clusterset"})
+	if err != nil || f.Hub.MemberOf != "blue" || f.Hub.HubServer != "https://hub" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestWhatCannotBeListedIsNamedAsKubectlNamesIt.
+func TestWhatCannotBeListedIsNamedAsKubectlNamesIt(t *testing.T) {
+	c := inMemory("the hub", "")
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no")
+		},
+	})
+	err := members(t.Context(), c, &facts.Hub{})
+	if err == nil || err.Error() != "the hub: listing clustersets failed: no" {
+		t.Error(err)
 	}
 }

@@ -13,5 +13,6 @@ const (
 	DocsRanges     = docs + "operate.md#ranges-of-vips"
 	DocsUpgrade    = docs + "operate.md#upgrading"
 	DocsHubDeleted = docs + "troubleshoot.md#the-hub-controller-does-not-run"
+	DocsRights     = docs + "reference.md#rights"
 	DocsReach      = docs + "failover.md"
 )

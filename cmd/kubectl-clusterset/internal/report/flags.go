@@ -8,7 +8,11 @@ import (
 
 // Flags are the flags by which the user named this cluster and the hub; each may be "". HubNamespace is also set if it
 // was read and is not the default.
-type Flags struct{ Kubeconfig, Context, HubKubeconfig, HubContext, HubNamespace string }
+type Flags struct {
+	Kubeconfig, Context, HubKubeconfig, HubContext, HubNamespace string
+	// Others are all others of this cluster, such as --as, each as Flag returns it; HubOthers those of the hub.
+	Others, HubOthers string
+}
 
 var (
 	command = regexp.MustCompile(`kubectl (clusterset )?([a-z-]+)`)
@@ -24,13 +28,14 @@ func (f Flags) Remedy(remedy string) string {
 	if i := elsewhere.FindStringIndex(remedy); i != nil {
 		here, there = remedy[:i[0]], remedy[i[0]:]
 	}
-	here = named(here, f.Kubeconfig, f.Context)
-	if strings.HasPrefix(there, "on the hub: ") && f.HubKubeconfig+f.HubContext != "" {
-		there = named(there, cmp.Or(f.HubKubeconfig, f.Kubeconfig), f.HubContext)
+	here = named(here, Flag("kubeconfig", f.Kubeconfig)+Flag("context", f.Context)+f.Others)
+	if strings.HasPrefix(there, "on the hub: ") && f.HubKubeconfig+f.HubContext+f.HubOthers != "" {
+		there = named(there, Flag("kubeconfig", cmp.Or(f.HubKubeconfig, f.Kubeconfig))+Flag("context", f.HubContext)+
+			f.HubOthers)
 	}
-	hub := strings.TrimPrefix(flag("hub-kubeconfig", f.HubKubeconfig)+flag("hub-context", f.HubContext), " ")
+	hub := strings.TrimPrefix(Flag("hub-kubeconfig", f.HubKubeconfig)+Flag("hub-context", f.HubContext), " ")
 	return hubFlag.ReplaceAllStringFunc(here+there, func(unnamed string) string {
-		return cmp.Or(hub, unnamed) + flag("hub-namespace", f.HubNamespace)
+		return cmp.Or(hub, unnamed) + Flag("hub-namespace", f.HubNamespace)
 	})
 }
 
@@ -42,8 +47,7 @@ func (f Flags) Repeat(findings []Finding) {
 }
 
 // named puts flags into each command but those about the kubeconfig itself.
-func named(remedy, kubeconfig, context string) string {
-	flags := flag("kubeconfig", kubeconfig) + flag("context", context)
+func named(remedy, flags string) string {
 	return command.ReplaceAllStringFunc(remedy, func(s string) string {
 		m := command.FindStringSubmatch(s)
 		if m[2] == "clusterset" || m[2] == "config" {
@@ -53,7 +57,8 @@ func named(remedy, kubeconfig, context string) string {
 	})
 }
 
-func flag(name, value string) string {
+// Flag returns " --name=value" for a shell, or "" without a value.
+func Flag(name, value string) string {
 	if value == "" {
 		return ""
 	}

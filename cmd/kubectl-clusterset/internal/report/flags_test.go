@@ -36,6 +36,12 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 		{Flags{HubNamespace: "blue"}, "kubectl clusterset leave west --evict --hub-context=HUB, or doctor",
 			"kubectl clusterset leave west --evict --hub-context=HUB --hub-namespace=blue, or doctor"},
 		{Flags{Context: "missing"}, "kubectl config get-contexts", "kubectl config get-contexts"},
+		{Flags{Context: "east", Others: Flag("as", "jane") + Flag("as-group", "a team")}, "kubectl clusterset doctor" +
+			"; kubectl get pods; on the hub: kubectl get pods", "kubectl clusterset --context=east --as=jane " +
+			"--as-group='a team' doctor; kubectl --context=east --as=jane --as-group='a team' get pods; on the hub: " +
+			"kubectl get pods"},
+		{Flags{HubOthers: Flag("as", "jane")}, "on the hub: kubectl get pods",
+			"on the hub: kubectl --as=jane get pods"},
 		{Flags{Kubeconfig: "it's"}, "kubectl get pods", `kubectl --kubeconfig='it'\''s' get pods`},
 	} {
 		if got := c.flags.Remedy(c.remedy); got != c.want {

@@ -49,6 +49,14 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 		f.Hub.Lease(f.Member.ID), f.Hub.Now) && !forgotten(f.Member, f.Hub):
 		r.add(onHub, report.Errorf(facts.NameHub, "this cluster's agent does not renew its Lease on this hub, but on "+
 			"another one: what is shown of members and names is not of its ClusterSet"))
+	case f.Hub != nil && f.Hub.MemberOf != "":
+		server := ""
+		if f.Hub.HubServer != "" {
+			server = ", whose hub is " + f.Hub.HubServer
+		}
+		r.add(onHub, report.Errorf("kubectl clusterset status; or name its hub: kubectl clusterset status --hub-only "+
+			"--hub-context CONTEXT", "the cluster that you named is a member of ClusterSet %s%s; its namespace %s "+
+			"holds no ClusterSet", f.Hub.MemberOf, server, f.Hub.Namespace))
 	case f.Hub != nil:
 		r.hubFindings(f.Hub)
 	case f.HubError != "":
@@ -216,7 +224,8 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (rep
 		if here {
 			remedy = doctor
 		}
-		return report.Errorf(remedy, "it last renewed its Lease %s ago", report.Age(h.Now.Sub(at))), true
+		ago := h.Now.Sub(at)
+		return report.Errorf(remedy, "it last renewed its Lease %s ago: %s", report.Age(ago), h.silence(ago)), true
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true
@@ -235,6 +244,24 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (rep
 	return report.Warningf("check these clusters, and the network between; "+report.DocsReach,
 		"it does not reach %s: the endpoints there follow spec.lease.onExpiry of the ClusterSet",
 		strings.Join(out, ", ")), true
+}
+
+// silence returns what clients in other clusters get of a member that has not renewed its Lease for so long.
+func (h *Hub) silence(ago time.Duration) string {
+	const evidence = "while its agent or an endpoint answers there"
+	if len(h.Sets) != 1 {
+		return "clients elsewhere get its endpoints " + evidence
+	}
+	l := &h.Sets[0].Spec.Lease
+	left := time.Duration(l.DurationSeconds+l.GraceSeconds)*time.Second - ago
+	switch {
+	case l.OnExpiry == hubv1alpha1.ExpiryKeep:
+		return "clients elsewhere still get its endpoints (onExpiry: Keep)"
+	case left > 0:
+		return "clients elsewhere get its endpoints " + evidence + "; where neither can be tried, " +
+			report.Age(left) + " more"
+	}
+	return "clients elsewhere get its endpoints only " + evidence
 }
 
 func (r *Report) memberFindings(m *Member, hub *Hub) {
@@ -265,6 +292,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	if m.Set != "" && !m.Leaving && len(m.Unserved) > 0 {
 		r.add(onHere, report.Errorf(join, "its API server has no kind %s: exports or imports do not work here",
 			strings.Join(m.Unserved, ", ")))
+	}
+	if len(m.AgentLacks) > 0 && !m.Leaving {
+		r.add(onHere, report.Errorf(join+" restores them; "+doctor+" lists all",
+			"its agent lacks rights, such as to %s: exports and imports are not updated", m.AgentLacks[0]))
 	}
 	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {
 		r.add(onHere, report.Errorf(facts.StartAgent,

@@ -44,6 +44,8 @@ type Hub struct {
 	facts.Hub
 	Records   []hubv1alpha1.ServiceExportRecord
 	Endpoints []hubv1alpha1.EndpointRecord
+	// Without a ClusterSet: the one that the cluster is a member of, and the URL of its hub, if it is known.
+	MemberOf, HubServer string
 }
 
 // Member is the cluster that --context names.
@@ -51,6 +53,7 @@ type Member struct {
 	facts.Membership
 	Now          time.Time // by its clock
 	Agent        *appsv1.Deployment
+	AgentLacks   []string   // basic rights that it lacks here
 	TokenExpires *time.Time // of the credentials for the hub
 	HubNamespace string     // of the credentials
 	HubOf        []string   // ClusterSets whose hub it is; unknown for a member

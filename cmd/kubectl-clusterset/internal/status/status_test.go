@@ -171,6 +171,39 @@ func TestAnAgentElsewhereUpdatesWhatItImports(t *testing.T) {
 	}
 }
 
+// TestNoHubIsSetUpInAMember, because it was named as one: init would do that.
+func TestNoHubIsSetUpInAMember(t *testing.T) {
+	f := sound()
+	f.Member, f.Hub.Sets, f.Hub.Profiles, f.Hub.MemberOf = nil, nil, nil, "blue"
+	r := status.Examine(f)
+	if len(r.Findings) != 1 || r.Findings[0].Remedy != "kubectl clusterset status; or name its hub: kubectl "+
+		"clusterset status --hub-only --hub-context CONTEXT" {
+		t.Errorf("%+v", r.Findings)
+	}
+}
+
+// TestT1WhatClientsGetOfASilentMember: evidence decides first, then spec.lease of the ClusterSet.
+func TestT1WhatClientsGetOfASilentMember(t *testing.T) {
+	const get, evidence = "clients elsewhere get its endpoints ", "while its agent or an endpoint answers there"
+	for _, c := range []struct {
+		ago      time.Duration
+		onExpiry hubv1alpha1.ExpiryPolicy
+		want     string
+	}{
+		{48 * time.Second, "Remove", "48s ago: " + get + evidence + "; where neither can be tried, 2s more"},
+		{50 * time.Second, "NotReady", "50s ago: " + get + "only " + evidence},
+		{time.Hour, "Keep", "60m ago: clients elsewhere still get its endpoints (onExpiry: Keep)"},
+	} {
+		f := sound()
+		f.Hub.Sets[0].Spec.Lease = hubv1alpha1.LeaseSpec{DurationSeconds: 40, GraceSeconds: 10, OnExpiry: c.onExpiry}
+		f.Hub.Leases[1] = lease("west", c.ago, 0)
+		r := status.Examine(f)
+		if len(r.Findings) != 1 || r.Findings[0].What != "it last renewed its Lease "+c.want {
+			t.Errorf("%+v, want %q", r.Findings, c.want)
+		}
+	}
+}
+
 // TestAnotherHubIsNoHubToSetUp: init would make a second one.
 func TestAnotherHubIsNoHubToSetUp(t *testing.T) {
 	f := sound()
@@ -253,7 +286,7 @@ func TestNobodyIsAdvisedToEvictTheClusterThatIsAsked(t *testing.T) {
 		f := sound()
 		f.Member.ID, f.Hub.Leases[0] = asked, lease("east", 90*time.Second, 0)
 		r := status.Examine(f)
-		if len(r.Findings) != 1 || r.Findings[0].What != "it last renewed its Lease 90s ago" ||
+		if len(r.Findings) != 1 || !strings.HasPrefix(r.Findings[0].What, "it last renewed its Lease 90s ago: ") ||
 			r.Findings[0].Remedy != want {
 			t.Errorf("asked in %s: %+v", asked, r.Findings)
 		}
@@ -409,6 +442,14 @@ func TestFindingsComeFirst(t *testing.T) {
 			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False",
 				Reason: "Odd", Message: "it is odd"}
 		}, "Odd: it is odd"},
+		{"a member that is taken for the hub", "hub", func(f *status.Facts) {
+			f.Member, f.Hub.Sets, f.Hub.MemberOf, f.Hub.HubServer = nil, nil, "blue", "https://hub:6443"
+		}, "the cluster that you named is a member of ClusterSet blue, whose hub is https://hub:6443; its namespace " +
+			"blue holds no ClusterSet"},
+		{"the agent lacks rights", "this cluster", func(f *status.Facts) {
+			f.Member.AgentLacks = []string{"list serviceexports.multicluster.x-k8s.io"}
+		}, "its agent lacks rights, such as to list serviceexports.multicluster.x-k8s.io: exports and imports are " +
+			"not updated"},
 		{"not a member, but the hub", "this cluster", func(f *status.Facts) {
 			f.Member.Set, f.Member.HubOf = "", []string{"blue"}
 		}, "it is the hub of blue"},
