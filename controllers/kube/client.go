@@ -30,18 +30,19 @@ func Get[T interface {
 // pageSize limits how many objects of a large clusterset are in memory at once.
 const pageSize = 500
 
-// ForEach calls do with every object of a kind, and ends with its first error. A list of metadata says which kind.
+// ForEach calls do with every object of a kind, and ends with its first error. The list is empty, and stays so: it says
+// which kind.
 func ForEach(
 	ctx context.Context, from client.Reader, list client.ObjectList, do func(client.Object) error,
 	opts ...client.ListOption,
 ) error {
-	for {
-		page := append(opts, client.Limit(pageSize), client.Continue(list.GetContinue()))
-		if err := from.List(ctx, list, page...); err != nil {
+	for next := ""; ; {
+		page := list.DeepCopyObject().(client.ObjectList) // JSON decoded into used memory keeps what it does not name
+		if err := from.List(ctx, page, append(opts, client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return err
 		}
-		err := meta.EachListItem(list, func(o runtime.Object) error { return do(o.(client.Object)) })
-		if err != nil || list.GetContinue() == "" {
+		err := meta.EachListItem(page, func(o runtime.Object) error { return do(o.(client.Object)) })
+		if next = page.GetContinue(); err != nil || next == "" {
 			return err
 		}
 	}

@@ -1,6 +1,10 @@
 package kube
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -9,9 +13,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
+
+// An API server's client decodes a page into the list that it is given, and leaves fields alone that JSON omits.
+func TestForEachGivesNoObjectWhatAnEarlierPageSaid(t *testing.T) {
+	pages := []string{
+		`{"metadata":{"continue":"2"},"items":[{"metadata":{"name":"a"},"spec":{"withdrawn":true}}]}`,
+		`{"metadata":{},"items":[{"metadata":{"name":"b"},"spec":{}}]}`,
+	}
+	from := interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+			next := new(client.ListOptions).ApplyOptions(opts).Continue
+			if len(pages) == 0 || (next == "2") != (len(pages) == 1) {
+				t.Fatalf("asked for page %q with %d to come", next, len(pages))
+			}
+			page := pages[0]
+			pages = pages[1:]
+			return json.Unmarshal([]byte(page), into)
+		},
+	})
+	var got []string
+	err := ForEach(t.Context(), from, &hubv1alpha1.ServiceExportRecordList{}, func(o client.Object) error {
+		got = append(got, fmt.Sprint(o.GetName(), o.(*hubv1alpha1.ServiceExportRecord).Spec.Withdrawn))
+		return nil
+	})
+	if want := []string{"atrue", "bfalse"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+}
 
 // A CRD may be newer than the program that writes the status.
 func TestChangesOfAStatusKeepFieldsThatThisProgramDoesNotKnow(t *testing.T) {

@@ -38,9 +38,10 @@ type Gate struct {
 	Token        func() (string, error) // the token that Hub uses; "" if it uses something else
 	Now          func() time.Time
 
-	lease   leaseVersion
-	cleaned bool // nothing of the agent is left here, so a leave that waits for the hub need not look again
-	forced  bool // this cluster has left without the hub's knowledge, and the hub may still have its claim
+	lease        leaseVersion
+	cleaned      bool      // nothing of the agent is left here, so a leave that waits for the hub need not look again
+	refusedSince time.Time // since when the hub refuses to be told of a leave; zero if it does not
+	forced       bool      // this cluster has left without the hub's knowledge, and the hub may still have its claim
 }
 
 // ErrLeft is the error of a cluster that has just left.

@@ -125,7 +125,7 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 }
 
 // markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans
-// up. If the hub no longer accepts the credentials, that has already happened, unless the token has expired: then
+// up. If the hub refuses the credentials for a minute, that has already happened, unless the token has expired: then
 // the hub still reserves the ID.
 func (g *Gate) markLeft(ctx context.Context) error {
 	token, err := g.Token() // read before it is used, because another may replace it
@@ -140,7 +140,12 @@ func (g *Gate) markLeft(ctx context.Context) error {
 	if apierrors.IsUnauthorized(err) && expired(token, g.Now()) {
 		return explainLeaving(err)
 	}
-	if refused(err) {
+	if !refused(err) {
+		g.refusedSince = time.Time{}
+	} else if g.refusedSince.IsZero() {
+		g.refusedSince = g.Now()
+	}
+	if !g.refusedSince.IsZero() && g.Now().Sub(g.refusedSince) >= reportAfter {
 		return nil
 	}
 	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
