@@ -152,7 +152,7 @@ func TestAMemberThatMayNotRenewIsOutWithinItsTokensLife(t *testing.T) {
 			"west",
 			"TokenNotRenewed",
 			"this one expires at",
-			"after which: kubectl clusterset join --renew",
+			"then: kubectl clusterset join --renew",
 		)
 	})
 	const left = 20 * time.Second

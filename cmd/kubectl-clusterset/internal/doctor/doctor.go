@@ -134,7 +134,7 @@ func (f *Facts) correct(check string, findings []report.Finding) []report.Findin
 		findings[i].Check, findings[i].About = check, ""
 		switch remedy := &findings[i].Remedy; {
 		case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
-			*remedy = goOnLeaving
+			*remedy = facts.GoOnLeaving
 		case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
 			*remedy = facts.NameHub
 		case !f.renewable():

@@ -504,7 +504,8 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 	}{
 		"without a Secret": {func(f *doctor.Facts) { f.Credentials = nil }, "credentials", join + " --renew"},
 		"leaving": {func(f *doctor.Facts) { f.Credentials, f.Leaving = nil, true }, "credentials",
-			"kubectl clusterset leave, which continues"},
+			"kubectl clusterset leave, which continues; if the hub has evicted this cluster: " +
+				"kubectl clusterset leave --hub-context=HUB"},
 		"without an ID": {func(f *doctor.Facts) { f.ID, f.Set = "", "" }, "membership",
 			join + " --cluster-id ID; after an unfinished join, see the findings below"},
 		"a wrong address at first, and the rest": {wrongAddress, "membership", join + ", and with --hub-server the " +

@@ -17,10 +17,7 @@ import (
 // Oldest is the oldest Kubernetes version that members and hubs may have.
 const Oldest = "1.32"
 
-const (
-	join        = facts.Join
-	goOnLeaving = "kubectl clusterset leave, which continues"
-)
+const join = facts.Join
 
 var memberChecks = []Check{
 	{"kubernetes-version", nil, func(f *Facts) []report.Finding { return tooOld("this cluster", f.Version) }},
@@ -113,7 +110,7 @@ func membership(f *Facts) []report.Finding {
 		return wrong(remedy+"; after an unfinished join, see the findings below",
 			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
 	case f.Leaving:
-		return warn(goOnLeaving, "this cluster is leaving ClusterSet %s", f.Set)
+		return warn(facts.GoOnLeaving, "this cluster is leaving ClusterSet %s", f.Set)
 	}
 	return nil
 }

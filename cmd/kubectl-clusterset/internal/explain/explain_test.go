@@ -282,7 +282,8 @@ var causes = []struct {
 			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
 		},
 		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
-			"no others\n  → kubectl clusterset leave, which continues\n",
+			"no others\n  → kubectl clusterset leave, which continues; if the hub has evicted this cluster: kubectl " +
+			"clusterset leave --hub-context=HUB\n",
 	},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)

@@ -52,7 +52,7 @@ func (r *Report) addFindings(
 	case f.Set == "" && !f.unread(Membership):
 		r.error(f.Join(), "this cluster is a member of no ClusterSet")
 	case f.Leaving:
-		r.warn("kubectl clusterset leave, which continues",
+		r.warn(facts.GoOnLeaving,
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)
 	case !f.NamespaceExists && !f.unread(Namespace) && exported:
 		r.error("kubectl create namespace "+ns,

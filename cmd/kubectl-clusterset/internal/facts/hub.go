@@ -23,6 +23,8 @@ const (
 	AgentLog    = "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	HubLog      = "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
 	StartAgent  = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"
+	GoOnLeaving = "kubectl clusterset leave, which continues; if the hub has evicted this cluster: " +
+		"kubectl clusterset leave --hub-context=HUB"
 	DoctorThere = "in that cluster: kubectl clusterset doctor"
 )
 

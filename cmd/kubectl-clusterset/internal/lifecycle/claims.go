@@ -53,7 +53,7 @@ func (j *join) unknown() error {
 	remedy := facts.Join + ", without --renew, admits it again with its cluster ID and VIPs, if this is the right " +
 		"hub; kubectl clusterset leave --hub-context=HUB removes what is left here"
 	if j.leaving() {
-		remedy = "kubectl clusterset leave, which continues"
+		remedy = "kubectl clusterset leave --hub-context=HUB, which continues"
 	}
 	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
 		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)

@@ -104,7 +104,7 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 		"join --renew": {true, "",
 			"kubectl clusterset join --hub-context=HUB, without --renew, admits it again with its cluster ID and " +
 				"VIPs, if this is the right hub; kubectl clusterset leave --hub-context=HUB removes"},
-		"join --renew, to leave": {true, "true", "kubectl clusterset leave, which continues"},
+		"join --renew, to leave": {true, "true", "kubectl clusterset leave --hub-context=HUB, which continues"},
 	} {
 		hub := inMemory(interceptor.Funcs{},
 			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})

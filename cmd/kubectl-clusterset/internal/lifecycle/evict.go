@@ -28,7 +28,10 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		return err
 	}
 	var all inventoryv1alpha1.ClusterProfileList
-	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil {
+	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); meta.IsNoMatchError(err) {
+		return report.WithRemedy(fmt.Errorf("%s has no kind ClusterProfile: it is no hub", o.Hub.Name),
+			"name the hub with --hub-context")
+	} else if err != nil {
 		return o.Hub.Failed(err, "listing ClusterProfiles")
 	}
 	if err := evictable(all.Items, id); err != nil {

@@ -271,7 +271,7 @@ func (j *join) membership(context.Context) error {
 			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")
 	case j.leaving() && !j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"wait for it: kubectl clusterset leave; if its token for the hub has expired: "+
+			"wait for it: "+facts.GoOnLeaving+"; if its token for the hub has expired: "+
 				facts.Join+" --renew")
 	}
 	return nil

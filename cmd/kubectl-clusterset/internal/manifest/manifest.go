@@ -64,7 +64,7 @@ func CheckImage(image string) error {
 	}
 	if err != nil {
 		return report.WithRemedy(fmt.Errorf("image %q: %w", image, err),
-			"--image with its name in your registry, such as registry.example/coredns:v1.0.0; "+report.DocsImages)
+			"--image with its name in your registry, such as registry.example/NAME:v1.0.0; "+report.DocsImages)
 	}
 	return nil
 }

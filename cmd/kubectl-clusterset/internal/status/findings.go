@@ -281,7 +281,7 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		}
 		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
-		r.add(onHere, report.Warningf("kubectl clusterset leave, which continues",
+		r.add(onHere, report.Warningf(facts.GoOnLeaving,
 			"it is leaving ClusterSet %s", m.Set))
 	case forgotten(m, hub):
 		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
