@@ -1,10 +1,13 @@
 package deploy_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"text/template"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -85,6 +88,57 @@ func TestExamplesOfKustomizeBuild(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s lacks %q (%v)", example, want, err)
 		}
+	}
+}
+
+// member returns one document of an example for a member, as a map.
+func member(t *testing.T, tool, kind, name string) (spec map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../examples", tool, "member.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range strings.Split("\n"+string(text), "\n---\n") {
+		var o struct {
+			object
+			Spec map[string]any
+		}
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind == kind && o.Metadata.Name == name {
+			return o.Spec
+		}
+	}
+	t.Fatalf("examples/%s/member.yaml has no %s %s", tool, kind, name)
+	return nil
+}
+
+// An object of two Applications is out of sync in one of them, for ever.
+func TestOneApplicationOfAMemberHasTheCRDs(t *testing.T) {
+	spec := member(t, "argocd", "ApplicationSet", "clusterset-members")
+	patch := template.New("").Funcs(template.FuncMap{"quote": strconv.Quote})
+	template.Must(patch.Parse(spec["templatePatch"].(string)))
+	for chart, skipped := range map[string]bool{"clusterset-member": false, "clusterset-dns": true} {
+		var out bytes.Buffer
+		if err := patch.Execute(&out, map[string]string{"chart": chart, "name": "east"}); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Spec struct {
+				Source struct{ Helm struct{ SkipCrds bool } }
+			}
+		}
+		if err := yaml.Unmarshal(out.Bytes(), &got); err != nil || got.Spec.Source.Helm.SkipCrds != skipped {
+			t.Errorf("%s: skipCrds is %v (%v):\n%s", chart, got.Spec.Source.Helm.SkipCrds, err, &out)
+		}
+	}
+}
+
+func TestAnInstallDoesNotWaitForAnAgentWithoutCredentials(t *testing.T) {
+	install := member(t, "flux", "HelmRelease", "clusterset-member")["install"].(map[string]any)
+	if install["disableWait"] != true {
+		t.Errorf("install: %v", install)
 	}
 }
 

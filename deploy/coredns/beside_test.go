@@ -210,6 +210,15 @@ func TestBesideMayBindPort53AndNothingElse(t *testing.T) {
 	}
 }
 
+// Without it the process would grow until the kernel kills it, because the garbage collector does not know the limit.
+func TestBesideCollectsGarbageBeforeItsLimit(t *testing.T) {
+	c := render(t).runs.Spec.Template.Spec.Containers[0]
+	if c.Resources.Limits.Memory().IsZero() || len(c.Env) != 1 || c.Env[0].Name != "GOMEMLIMIT" ||
+		c.Env[0].ValueFrom.ResourceFieldRef.Resource != "limits.memory" {
+		t.Errorf("env %+v of limits %v, want GOMEMLIMIT", c.Env, c.Resources.Limits)
+	}
+}
+
 func TestBesideReadsWithTheAccountThatIsBound(t *testing.T) {
 	b := render(t)
 	if got := b.runs.Spec.Template.Spec.ServiceAccountName; got != b.account.Name ||

@@ -289,6 +289,8 @@ func dnsObject(t *text, o object) (condition string) {
 	condition = released(t, o)
 	switch o["kind"] {
 	case "Deployment":
+		// An entry of the value replaces ours: two of one name are refused by server-side apply.
+		delete(at(o, "spec", "template", "spec")["containers"].([]any)[0].(object), "env")
 		workload(t, o)
 	case "PodDisruptionBudget":
 		condition = "$.Values.podDisruptionBudget.enabled"

@@ -1,5 +1,5 @@
 // Command release writes what a release has into a folder: the CLI for each platform, manifests, charts, SBOMs, the
-// krew manifest and checksums. make release runs it after make images, whose archives are in the folder already.
+// krew manifest and checksums. make release runs it after make images, whose archives are in its folder image already.
 //
 // It needs no network, given the modules. Charts alone differ in bytes between two runs, by the times inside.
 package main
@@ -98,7 +98,7 @@ func (r release) check() error {
 }
 
 func (r release) write() error {
-	for _, step := range []func() error{r.manifests, r.charts, r.programs, r.sboms, r.checksums} {
+	for _, step := range []func() error{r.manifests, r.charts, r.programs, r.sboms, r.images, r.checksums} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -240,23 +240,29 @@ func krew(version string, archives []archive) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// sboms writes those of the images' programs, and deletes the programs: they are in the archives.
+// sboms writes those of the images' programs.
 func (r release) sboms() error {
 	for _, name := range []string{"coredns", "clusterset-controller"} {
 		if err := r.sbom(name, r.path("image", "linux_amd64", name)); err != nil {
 			return err
 		}
 	}
-	programs, err := filepath.Glob(r.path("image", "linux_*"))
+	return nil
+}
+
+// images moves the images' archives beside all else, because the assets of a release have no folders. It deletes the
+// programs, which are in the archives.
+func (r release) images() error {
+	archives, err := filepath.Glob(r.path("image", "*.tar"))
 	if err != nil {
 		return err
 	}
-	for _, dir := range programs {
-		if err := os.RemoveAll(dir); err != nil {
+	for _, path := range archives {
+		if err := os.Rename(path, r.path(filepath.Base(path))); err != nil {
 			return err
 		}
 	}
-	return nil
+	return os.RemoveAll(r.path("image"))
 }
 
 func (r release) sbom(name, binary string) error {
@@ -267,23 +273,22 @@ func (r release) sbom(name, binary string) error {
 	return os.WriteFile(r.path(name+".cdx.json"), text, 0o644)
 }
 
-// checksums writes SHA256SUMS, which sha256sum -c reads.
+// checksums writes SHA256SUMS, which sha256sum -c reads. It fails if there is a folder.
 func (r release) checksums() error {
+	files, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
+	}
 	var out bytes.Buffer
-	err := filepath.WalkDir(r.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
-			return err
+	for _, f := range files {
+		if f.Name() == "SHA256SUMS" {
+			continue
 		}
-		data, err := os.ReadFile(path)
+		data, err := os.ReadFile(r.path(f.Name()))
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(r.dir, path)
-		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(data), filepath.ToSlash(name))
-		return err
-	})
-	if err != nil {
-		return err
+		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(data), f.Name())
 	}
 	return os.WriteFile(r.path("SHA256SUMS"), out.Bytes(), 0o644)
 }

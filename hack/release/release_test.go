@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -141,6 +143,33 @@ func TestSBOMListsWhatIsLinked(t *testing.T) {
 	}
 }
 
+// The assets of a release have no folders: what has one in SHA256SUMS, sha256sum --ignore-missing would skip.
+func TestChecksumsAreOfTheAssets(t *testing.T) {
+	r := release{dir: t.TempDir()}
+	for _, name := range []string{"hub.yaml", "image/coredns-oci.tar", "image/linux_amd64/coredns"} {
+		if err := os.MkdirAll(filepath.Dir(r.path(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(r.path(name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.checksums(); err == nil {
+		t.Error("a folder is no error")
+	}
+	for _, step := range []func() error{r.images, r.checksums} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := exec.Command("sha256sum", "-c", "SHA256SUMS")
+	check.Dir = r.dir
+	out, err := check.CombinedOutput()
+	if want := "coredns-oci.tar: OK\nhub.yaml: OK\n"; err != nil || string(out) != want {
+		t.Errorf("%v\n%swant\n%s", err, out, want)
+	}
+}
+
 // What is published is what anybody can build: workflows build by one target of the Makefile.
 func TestWorkflowsBuildByMakeAlone(t *testing.T) {
 	for file, want := range map[string]string{
@@ -174,6 +203,72 @@ func TestWorkflowsBuildByMakeAlone(t *testing.T) {
 		}
 		if builds != 1 {
 			t.Errorf("%s runs %s %d times", file, want, builds)
+		}
+	}
+}
+
+// workflow is as much of a workflow as says what it may do.
+type workflow struct {
+	Permissions map[string]string
+	Jobs        map[string]struct {
+		Needs       string
+		Permissions map[string]string
+		Steps       []struct{ Name, Run, Uses string }
+	}
+}
+
+func releaseWorkflow(t *testing.T) (w workflow) {
+	t.Helper()
+	text, err := os.ReadFile("../../.github/workflows/release.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// What a dependency runs while it is built must not publish, and an action's tag may move.
+func TestWhatBuildsAReleaseMayNotPublish(t *testing.T) {
+	w := releaseWorkflow(t)
+	pinned := regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
+	for name, job := range w.Jobs {
+		may := w.Permissions
+		if job.Permissions != nil {
+			may = job.Permissions
+		}
+		publishes := !maps.Equal(may, map[string]string{"contents": "read"})
+		for _, step := range job.Steps {
+			if publishes && strings.Contains(step.Run, "make ") {
+				t.Errorf("job %s has the permissions %v, and builds: %s", name, may, step.Run)
+			}
+			if step.Uses != "" && !pinned.MatchString(step.Uses) {
+				t.Errorf("job %s uses %s, which may move", name, step.Uses)
+			}
+		}
+		if publishes && job.Needs != "build" {
+			t.Errorf("job %s publishes what %q has built", name, job.Needs)
+		}
+	}
+}
+
+func TestATagWithASuffixIsAPrerelease(t *testing.T) {
+	steps := releaseWorkflow(t).Jobs["publish"].Steps
+	publish := steps[len(steps)-1].Run
+	for tag, want := range map[string]bool{"v1.2.3": false, "v1.2.3-rc.1": true} {
+		dir := t.TempDir()
+		for name, script := range map[string]string{"gh": "#!/bin/sh\necho \"$@\"\n", "cosign": "#!/bin/sh\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("bash", "-e", "-c", publish)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "GITHUB_REF_NAME="+tag)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "--prerelease") != want {
+			t.Errorf("%s: prerelease %v is wanted (%v): %s", tag, want, err, out)
 		}
 	}
 }

@@ -174,10 +174,18 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 	}
 	c.survived("uninstall", all)
 	for _, gone := range [][]string{{"-n", system, "deployments"}, {"-n", dns, "deployments"},
-		{"validatingadmissionpolicies"}, {"-n", "clusterset", "serviceaccount", "mcs-east"},
+		{"validatingadmissionpolicy", "clusterset-agent.clusterset-dns.io"},
+		{"-n", "clusterset", "serviceaccount", "mcs-east"},
 		{"-n", "clusterset", "rolebinding", "mcs-east"}, {"-n", dns, "service"}} {
 		if c.there(gone...) {
 			t.Errorf("uninstall left %v", gone)
+		}
+	}
+
+	for _, kept := range [][]string{{"validatingadmissionpolicybinding", "clusterset-records.clusterset-dns.io"},
+		{"-n", system, "serviceaccount", "clusterset-hub"}} {
+		if !c.there(kept...) {
+			t.Errorf("uninstall deleted %v, which other ClusterSets use", kept)
 		}
 	}
 

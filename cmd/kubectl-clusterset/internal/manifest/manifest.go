@@ -90,7 +90,9 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 		if err := object.UnmarshalJSON(text); err != nil {
 			return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
 		}
-		put(object.Object, v)
+		if object.GetKind() != "CustomResourceDefinition" { // its names are no placeholders
+			put(object.Object, v)
+		}
 		if kind := object.GetKind(); kind == "Deployment" || kind == "PodDisruptionBudget" {
 			if object.GetName() == hubName {
 				object.SetName(HubDeployment(v.Namespace))

@@ -77,6 +77,20 @@ func TestAClustersetHasTheNameOfItsNamespace(t *testing.T) {
 	}
 }
 
+func TestTheHubIsTheSameForEveryClusterset(t *testing.T) {
+	want, err := manifest.YAML(render(t, manifest.Hub, manifest.Values{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := render(t, manifest.Hub, manifest.Values{Namespace: "blue"})
+	got, err := manifest.YAML(all)
+	if err != nil || got != want {
+		crd := find(t, all, "CustomResourceDefinition", "clustersets.hub.clusterset-dns.io")
+		names, _, _ := unstructured.NestedMap(crd.Object, "spec", "names")
+		t.Errorf("another name changes the CRDs or policies (%v), such as the CRD's names: %v", err, names)
+	}
+}
+
 func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0123456789", 6) + "0123"
 	for image, want := range map[string]string{
