@@ -151,8 +151,8 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.ok(t, "leave", "west", "--evict", "--context", "hub")
-	e.refused(t, []string{", without --renew, admits it again"}, "join", "--renew", "--context", "west",
-		"--hub-context", "hub")
+	e.refused(t, []string{"to be a member again with its cluster ID and VIPs: "}, "join", "--renew", "--context",
+		"west", "--hub-context", "hub")
 	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout,
 		"the hub has no ClusterProfile west") {
 		t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)

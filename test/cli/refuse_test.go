@@ -156,7 +156,8 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	}
 	e.ok(t, join("--cluster-id", "west")...)
 	e.refused(t, []string{`is a member as "west"`, "kubectl clusterset leave"}, join("--cluster-id", "other")...)
-	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two", "leave, then join blue"},
+	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two",
+		"to change to ClusterSet blue, first: kubectl clusterset leave"},
 		join("--hub-namespace", "blue")...)
 	e.refused(t, []string{"cluster ID west is taken", "by the cluster whose kube-system has the UID"},
 		"join", "--context", "east", "--hub-context", "hub", "--cluster-id", "west", "--wait=false")

@@ -154,7 +154,7 @@ func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error 
 	})
 	if err != nil {
 		return report.WithRemedy(c.Failed(err, "deleting %s", Title(o)),
-			"kubectl get it with -o yaml, and look at its finalizers")
+			"look at its finalizers: kubectl get KIND NAME -o yaml")
 	}
 	return nil
 }

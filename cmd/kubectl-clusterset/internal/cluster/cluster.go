@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,6 +85,21 @@ func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.Cluster
 		*into = p
 	}
 	return id, set, nil
+}
+
+// RoleOf returns what a cluster is in ClusterSets, as far as the user may read it.
+func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
+	var sets hubv1alpha1.ClusterSetList
+	var leases coordinationv1.LeaseList
+	_ = c.List(ctx, &sets)
+	for i := range sets.Items {
+		r.HubOf = append(r.HubOf, sets.Items[i].Namespace)
+	}
+	if _, set, err := c.Properties(ctx); err == nil && set != nil {
+		_ = c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
+		r.MemberOf, r.Server = set.Spec.Value, facts.HubServer(leases.Items)
+	}
+	return r
 }
 
 // Deployment returns a Deployment in clusterset-system, or nil if there is none.

@@ -30,8 +30,8 @@ func TestJoinTakesTheNamespaceOfTheMembership(t *testing.T) {
 	}
 	serve(t, answers, http.StatusNotFound)
 	for line, want := range map[string]string{
-		"join --renew": "namespace blue of the hub holds 0 ClusterSets",
-		"join --renew --hub-namespace clusterset": "namespace clusterset of the hub holds 0 ClusterSets",
+		"join --renew": "its namespace blue holds no ClusterSet",
+		"join --renew --hub-namespace clusterset": "its namespace clusterset holds no ClusterSet",
 	} {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(append(strings.Fields(line), "--hub-context", "east"))

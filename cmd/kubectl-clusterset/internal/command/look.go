@@ -3,8 +3,10 @@ package command
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +37,7 @@ func newVersion(r *root) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the versions of this program, the agent, DNS and the hub", Args: noArgs,
 		Long: `Show the versions of this program, and of the agent and CoreDNS in this cluster by their images, and how
-they differ. With --hub-kubeconfig or --hub-context, the hub's controller is shown as well.`,
+they differ. With --hub-kubeconfig or --hub-context, and in a hub, the hub's controller is shown as well.`,
 		Example: "  kubectl clusterset version --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []versions.Component
@@ -53,14 +55,18 @@ they differ. With --hub-kubeconfig or --hub-context, the hub's controller is sho
 				}), component(cmd.Context(), "DNS", member, func(ctx context.Context) (string, error) {
 					return dns.Running(ctx, member)
 				}))
+				namespace, here := r.hubNamespace, cluster.RoleOf(cmd.Context(), member)
+				if hub == nil && len(here.HubOf) > 0 {
+					hub, namespace = member, here.HubOf[0]
+				} else if here.MemberOf != "" {
+					namespace = here.MemberOf
+				}
+				if cmd.Flags().Changed("hub-namespace") {
+					namespace = r.hubNamespace
+				}
 				if hub != nil {
-					namespace := r.hubNamespace
-					if _, set, err := member.Properties(cmd.Context()); err == nil && set != nil &&
-						!cmd.Flags().Changed("hub-namespace") {
-						namespace = set.Spec.Value
-					}
 					all = append(all, component(cmd.Context(), "hub", hub, func(ctx context.Context) (string, error) {
-						return image(ctx, hub, manifest.HubDeployment(namespace))
+						return hubImage(ctx, hub, namespace)
 					}))
 				}
 			}
@@ -86,6 +92,15 @@ func component(ctx context.Context, name string, c *cluster.Cluster, read func(c
 		out.Problem = err.Error()
 	}
 	return out
+}
+
+// hubImage returns the image of a ClusterSet's controller. Without one, there is an error if the cluster is no hub.
+func hubImage(ctx context.Context, hub *cluster.Cluster, namespace string) (string, error) {
+	of, err := image(ctx, hub, manifest.HubDeployment(namespace))
+	if role := cluster.RoleOf(ctx, hub); err == nil && of == "" && !slices.Contains(role.HubOf, namespace) {
+		err = errors.New(role.NoSet(namespace, "").What)
+	}
+	return of, err
 }
 
 // image returns that of a Deployment in clusterset-system, or "". While it is being rolled out, there is an error, too.

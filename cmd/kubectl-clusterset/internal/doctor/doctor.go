@@ -73,6 +73,10 @@ func (f *Facts) skip(c Check) Outcome {
 		o.Skipped = notMember + f.Join()
 		return o
 	}
+	if f.renewsElsewhere() && c.Name != "hub-another" && slices.ContainsFunc(c.Needs, ofHub) {
+		o.Skipped = "the cluster that you named as the hub is another one"
+		return o
+	}
 	for _, t := range c.Needs {
 		why, unread := f.Unread[t]
 		if _, forbidden := f.Forbidden[t]; forbidden {
@@ -135,8 +139,8 @@ func (f *Facts) correct(check string, findings []report.Finding) []report.Findin
 		switch remedy := &findings[i].Remedy; {
 		case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
 			*remedy = facts.GoOnLeaving
-		case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
-			*remedy = facts.NameHub
+		case f.renewsElsewhere(): // the hub's flags name another hub
+			*remedy = strings.ReplaceAll(*remedy, "--hub-context=HUB", "--hub-context=CONTEXT")
 		case !f.renewable():
 			*remedy = strings.ReplaceAll(*remedy, " --renew", "")
 		}

@@ -46,8 +46,9 @@ const NotAsked = "to check this as well, name the hub, as its admin, with --hub-
 // notMember is why checks of a member are skipped in a hub that is none.
 const notMember = "this cluster is the hub and no member, which is fine; to make it one as well: "
 
-// ofMember reports whether a topic is about a member, and not about the hub alone.
-func ofMember(t Topic) bool { return t != Hub && t != HubAdmin && t != HubLeader }
+// ofHub reports whether a topic is about the hub alone; ofMember, whether it is not.
+func ofHub(t Topic) bool    { return t == Hub || t == HubAdmin || t == HubLeader }
+func ofMember(t Topic) bool { return !ofHub(t) }
 
 // Facts are what all checks use.
 type Facts struct {

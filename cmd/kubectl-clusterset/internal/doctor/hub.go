@@ -42,7 +42,7 @@ var credentialChecks = []Check{
 	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks,
-			join+", as an admin of the hub")
+			"as an admin of the hub: "+join)
 	}},
 }
 
@@ -135,7 +135,8 @@ func tokenLifetime(f *Facts) []report.Finding {
 
 func hubAddress(f *Facts) []report.Finding {
 	c := f.usable()
-	if c == nil {
+	refused := f.HubFacts.AgentError != "" && !f.HubFacts.Unreachable
+	if c == nil || f.Leaving || refused { // it is in use, or hub-reachable has the remedy
 		return nil
 	}
 	server, err := url.Parse(c.Server)
@@ -143,10 +144,10 @@ func hubAddress(f *Facts) []report.Finding {
 	case err != nil || server.Scheme != "https" || server.Host == "":
 		return wrong(otherURL, "the hub's address %q is no https URL", c.Server)
 	case Loopback(server.Hostname()):
-		return warn(otherURL+", the URL at which this cluster's pods reach the hub",
+		return warn("with the URL at which this cluster's pods reach the hub: "+otherURL,
 			"the hub's address %s is a loopback address: no pod reaches the hub there", c.Server)
 	case c.Insecure:
-		return wrong(renew+" with a kubeconfig that has the hub's certificate authority",
+		return wrong("with a kubeconfig that has the hub's certificate authority: "+renew,
 			"the hub's certificate is not verified")
 	}
 	return nil
@@ -173,9 +174,6 @@ func Loopback(host string) bool {
 var hubChecks = []Check{
 	{"hub-version", []Topic{Hub}, func(f *Facts) []report.Finding { return tooOld("the hub", f.HubFacts.Version) }},
 	{"hub-clusterset", []Topic{Hub}, func(f *Facts) []report.Finding {
-		if f.renewsElsewhere() { // hub-another
-			return nil
-		}
 		if out := f.HubFacts.SetFindings(); out != nil || f.Set == "" || f.HubFacts.Sets[0].Name == f.Set {
 			return out
 		}
@@ -295,7 +293,7 @@ func hubController(f *Facts) []report.Finding {
 }
 
 func claim(f *Facts) []report.Finding {
-	if f.ID == "" || f.renewsElsewhere() { // hub-another
+	if f.ID == "" {
 		return nil
 	}
 	for i := range f.HubFacts.Profiles {
@@ -330,9 +328,7 @@ func anotherHub(f *Facts) []report.Finding {
 	if f.Credentials != nil && f.Credentials.Server != "" {
 		where = ", but on the one at " + f.Credentials.Server
 	}
-	return wrong(facts.NameHub,
-		"the agent does not renew its Lease on this hub%s: other findings about the hub are about another ClusterSet",
-		where)
+	return wrong(facts.NameHub, "the agent does not renew its Lease on this hub%s", where)
 }
 
 // renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted
@@ -340,12 +336,13 @@ func anotherHub(f *Facts) []report.Finding {
 func (f *Facts) renewsElsewhere() bool {
 	h := &f.HubFacts
 	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
-	return f.Set != "" && !evicted && facts.RenewsElsewhere(f.Leases, f.Now, h.Lease(f.ID), h.Now)
+	_, unread := f.Unread[Hub]
+	return !unread && f.Set != "" && !evicted && facts.RenewsElsewhere(f.Leases, f.Now, h.Lease(f.ID), h.Now)
 }
 
 func heartbeat(f *Facts) []report.Finding {
 	stopped := f.Deployment != nil && f.Deployment.Status.AvailableReplicas == 0 // agentDeployment finds it
-	if f.Set == "" || f.live() || f.renewsElsewhere() || stopped {
+	if f.Set == "" || f.live() || stopped {
 		return nil
 	}
 	if l := f.HubFacts.Lease(f.ID); l != nil {

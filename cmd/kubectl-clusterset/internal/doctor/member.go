@@ -115,8 +115,8 @@ func membership(f *Facts) []report.Finding {
 	return nil
 }
 
-// live reports whether the hub shows that the agent works, wherever it runs.
-func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
+// live reports whether its Lease shows that the agent works, wherever it runs.
+func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) || f.renewsElsewhere() }
 
 func agentDeployment(f *Facts) []report.Finding {
 	if d := f.Deployment; d != nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {

@@ -28,8 +28,7 @@ func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	case err != nil:
 		return "", c.Failed(err, "reading Service %s", name)
 	case service == nil && noNamespace(ctx, c, name.Namespace):
-		return "", report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name.Namespace),
-			"kubectl get namespaces")
+		return "", withoutNamespace(c, name.Namespace)
 	case service == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no Service %s", c.Name, name),
 			"kubectl -n "+name.Namespace+" get services")
@@ -56,12 +55,18 @@ func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
 	return err == nil && ns == nil
 }
 
+func withoutNamespace(c *cluster.Cluster, name string) error {
+	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name), "kubectl get namespaces")
+}
+
 // Delete withdraws an export. Without one, it returns an error.
 func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:
 		return "", failed(c, err, "reading", name)
+	case e == nil && noNamespace(ctx, c, name.Namespace):
+		return "", withoutNamespace(c, name.Namespace)
 	case e == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no ServiceExport %s", c.Name, name),
 			"kubectl -n "+name.Namespace+" get serviceexports")

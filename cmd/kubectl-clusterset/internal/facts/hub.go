@@ -4,6 +4,7 @@ package facts
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,6 +14,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Remedies that several findings have.
@@ -23,8 +25,10 @@ const (
 	AgentLog    = "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	HubLog      = "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
 	StartAgent  = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"
-	GoOnLeaving = "kubectl clusterset leave, which continues; if the hub has evicted this cluster: " +
+	GoOnLeaving = "to continue: kubectl clusterset leave; if the hub has evicted this cluster: " +
 		"kubectl clusterset leave --hub-context=HUB"
+	Readmit = "to be a member again with its cluster ID and VIPs: " + Join + "; to remove what is left here: kubectl " +
+		"clusterset leave --hub-context=HUB"
 	DoctorThere = "in that cluster: kubectl clusterset doctor"
 )
 
@@ -59,6 +63,37 @@ type Hub struct {
 	Profiles  []inventoryv1alpha1.ClusterProfile // without those of other cluster managers
 	Leases    []coordinationv1.Lease
 	Leader    *coordinationv1.Lease // of clusterset-controller hub; empty if there is none, nil if it was not read
+	Role      Role                  // of the cluster; read only without Sets, if the user named it
+}
+
+// Role is what a cluster is in ClusterSets. What could not be read is missing.
+type Role struct {
+	HubOf    []string // ClusterSets
+	MemberOf string   // a ClusterSet, or ""
+	Server   string   // the URL of that ClusterSet's hub, or ""
+}
+
+// NoSet finds that a cluster that was named as the hub has no ClusterSet in a namespace. The remedy is for a cluster
+// that could become the hub.
+func (r *Role) NoSet(namespace, remedy string) report.Finding {
+	switch {
+	case len(r.HubOf) > 0:
+		return report.Errorf("name another with --hub-namespace", "namespace %s of the hub holds no ClusterSet; it is "+
+			"the hub of: %s", namespace, strings.Join(r.HubOf, ", "))
+	case r.MemberOf != "":
+		return report.Errorf("name that hub with --hub-context", "the cluster that you named as the hub %s; its "+
+			"namespace %s holds no ClusterSet", r, namespace)
+	}
+	return report.Errorf(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
+}
+
+// String says what a member is.
+func (r *Role) String() string {
+	s := "is a member of ClusterSet " + r.MemberOf
+	if r.Server != "" {
+		s += ", whose hub is " + r.Server
+	}
+	return s
 }
 
 // Lease returns a member's Lease, or nil.
@@ -77,13 +112,25 @@ func (h *Hub) Live(member string) bool {
 	return lease != nil && !Expired(lease, h.Now)
 }
 
+// StartHub is the remedy if the hub's controller, a Deployment in clusterset-system, does not run.
+func StartHub(deployment string) string {
+	return fmt.Sprintf("on the hub: kubectl -n %[1]s get deployment %[2]s; if it is scaled to 0: kubectl -n %[1]s "+
+		"scale deployment %[2]s --replicas=2; else: kubectl -n %[1]s logs deployment/%[2]s --all-pods --tail=50; if "+
+		"there is none: %[3]s", kube.SystemNamespace, deployment, Init)
+}
+
+// KeepOne is the remedy for several ClusterSets in a namespace.
+func KeepOne(namespace string) string {
+	return "keep one, on the hub: kubectl -n " + namespace + " delete clusterset NAME"
+}
+
 // SetFindings finds that there is not exactly one ClusterSet.
 func (h *Hub) SetFindings() []report.Finding {
 	switch {
 	case len(h.Sets) == 0:
-		return []report.Finding{report.Errorf(Init, "namespace %s of the hub holds no ClusterSet", h.Namespace)}
+		return []report.Finding{h.Role.NoSet(h.Namespace, Init)}
 	case len(h.Sets) > 1:
-		return []report.Finding{report.Errorf("keep one, on the hub: kubectl -n "+h.Namespace+" delete clusterset NAME",
+		return []report.Finding{report.Errorf(KeepOne(h.Namespace),
 			"namespace %s of the hub holds %d ClusterSets: agents wait until there is one", h.Namespace, len(h.Sets))}
 	}
 	return nil

@@ -78,19 +78,14 @@ func (g *gatherer) hubHere(ctx context.Context) {
 		g.Hub != nil && g.Hub.Config.Host != g.Member.Config.Host {
 		return
 	}
-	var sets hubv1alpha1.ClusterSetList
-	_ = list(ctx, g.Member, "", &sets) // else it has none, or the user may not see them
-	here := &g.HubFacts.Here
-	for i := range sets.Items {
-		*here = append(*here, sets.Items[i].Namespace)
-	}
-	if len(*here) == 0 || g.Hub != nil {
+	here := cluster.RoleOf(ctx, g.Member).HubOf
+	if g.HubFacts.Here = here; len(here) == 0 || g.Hub != nil {
 		return
 	}
 	hub := *g.Member
 	hub.Name = "the hub"
-	if g.Hub = &hub; !g.NamespaceGiven && !slices.Contains(*here, g.HubNamespace) {
-		g.HubNamespace = (*here)[0]
+	if g.Hub = &hub; !g.NamespaceGiven && !slices.Contains(here, g.HubNamespace) {
+		g.HubNamespace = here[0]
 	}
 }
 

@@ -148,6 +148,10 @@ func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 		f.Namespace != "blue" {
 		t.Errorf("%+v, %v", f, err)
 	}
+	f, err = Status(t.Context(), Source{Member: inMemory("this cluster", here, secret(down))})
+	if err != nil || !strings.HasPrefix(f.HubError, "the hub refuses this cluster's token: it was evicted, ") {
+		t.Errorf("as the agent: %+v, %v", f, err)
+	}
 	f, err = Status(t.Context(), Source{Member: inMemory("this cluster", here)})
 	if err != nil || f.HubError != "" {
 		t.Errorf("no member and no Secret: %+v, %v", f, err)

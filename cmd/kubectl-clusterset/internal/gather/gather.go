@@ -187,7 +187,7 @@ func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace 
 	}
 	g.Now = here.Now
 	h := &g.HubFacts
-	if err := readHub(ctx, hub, namespace, &h.Hub); err != nil {
+	if err := readHub(ctx, hub, namespace, g.Hub != nil, &h.Hub); err != nil {
 		return err
 	}
 	if h.Leader != nil {

@@ -68,34 +68,27 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		return f, nil
 	}
 	read := &status.Hub{}
-	err := readHub(ctx, hub, namespace, &read.Hub)
+	err := readHub(ctx, hub, namespace, s.Hub != nil, &read.Hub)
 	if err == nil {
 		err = exported(ctx, hub, read)
-	}
-	if len(read.Sets) == 0 && s.Hub != nil {
-		memberOf(ctx, hub, read)
 	}
 	switch {
 	case err != nil && s.Member == nil:
 		return nil, err
 	case err != nil:
 		f.HubError, f.HubDenied = err.Error(), s.Hub != nil && refused(err)
+		if expires := f.Member.TokenExpires; s.Hub == nil && refused(err) && expires.After(f.Member.Now) {
+			f.HubError = "the hub refuses this cluster's token: it was evicted, or its account was deleted: " +
+				f.HubError
+		}
 	default:
 		f.Hub, f.HubError = read, ""
 	}
 	return f, nil
 }
 
-// memberOf reads whether a cluster that was named as the hub is a member. What cannot be read proves nothing.
-func memberOf(ctx context.Context, c *cluster.Cluster, h *status.Hub) {
-	if _, set, err := c.Properties(ctx); err == nil && set != nil {
-		var leases coordinationv1.LeaseList
-		_ = list(ctx, c, kube.SystemNamespace, &leases)
-		h.MemberOf, h.HubServer = set.Spec.Value, facts.HubServer(leases.Items)
-	}
-}
-
-func readHub(ctx context.Context, c *cluster.Cluster, namespace string, h *facts.Hub) error {
+// readHub reads the hub. Only if the user named it, it may be another cluster.
+func readHub(ctx context.Context, c *cluster.Cluster, namespace string, named bool, h *facts.Hub) error {
 	server, err := c.Ask(ctx)
 	if err != nil {
 		return err
@@ -103,6 +96,9 @@ func readHub(ctx context.Context, c *cluster.Cluster, namespace string, h *facts
 	h.Version, h.Now, h.Namespace = server.Version, server.Now, namespace
 	if err := members(ctx, c, h); err != nil {
 		return err
+	}
+	if named && len(h.Sets) == 0 {
+		h.Role = cluster.RoleOf(ctx, c)
 	}
 	h.Leader, err = leader(ctx, c, namespace)
 	return err
@@ -221,12 +217,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	}
 	m.AgentLacks = agentLacks(ctx, c, m.Agent, m.Set)
 	if m.Set == "" {
-		var sets hubv1alpha1.ClusterSetList
-		if c.List(ctx, &sets) == nil { // else it has none, or whoever asks may not see them
-			for i := range sets.Items {
-				m.HubOf = append(m.HubOf, sets.Items[i].Name)
-			}
-		}
+		m.HubOf = cluster.RoleOf(ctx, c).HubOf
 	}
 	m.DNSLost, m.DNSDown = dnsState(ctx, c)
 	ranges, err := serviceRanges(ctx, c)

@@ -174,7 +174,7 @@ func TestTheBasicRightsAreOfBothBindings(t *testing.T) {
 // TestAMemberThatIsTakenForTheHubIsAMember: its ClusterSet is read, and where its hub is.
 func TestAMemberThatIsTakenForTheHubIsAMember(t *testing.T) {
 	f, err := Status(t.Context(), Source{Hub: agentIn(t, ""), HubNamespace: "clusterset"})
-	if err != nil || f.Hub.MemberOf != "blue" || f.Hub.HubServer != "https://hub" {
+	if err != nil || f.Hub.Role.MemberOf != "blue" || f.Hub.Role.Server != "https://hub" {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -50,10 +50,9 @@ func (j *join) unknown() error {
 	if !j.Renew {
 		return nil
 	}
-	remedy := facts.Join + ", without --renew, admits it again with its cluster ID and VIPs, if this is the right " +
-		"hub; kubectl clusterset leave --hub-context=HUB removes what is left here"
+	remedy := facts.Readmit
 	if j.leaving() {
-		remedy = "kubectl clusterset leave --hub-context=HUB, which continues"
+		remedy = "to continue: kubectl clusterset leave --hub-context=HUB"
 	}
 	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
 		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)

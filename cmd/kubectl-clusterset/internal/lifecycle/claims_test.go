@@ -102,9 +102,8 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	}{
 		"join": {false, "", ""},
 		"join --renew": {true, "",
-			"kubectl clusterset join --hub-context=HUB, without --renew, admits it again with its cluster ID and " +
-				"VIPs, if this is the right hub; kubectl clusterset leave --hub-context=HUB removes"},
-		"join --renew, to leave": {true, "true", "kubectl clusterset leave --hub-context=HUB, which continues"},
+			"its cluster ID and VIPs: kubectl clusterset join --hub-context=HUB; to remove what is left here: "},
+		"join --renew, to leave": {true, "true", "to continue: kubectl clusterset leave --hub-context=HUB"},
 	} {
 		hub := inMemory(interceptor.Funcs{},
 			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
@@ -356,7 +355,8 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 
 // TestAHubThatKnowsThisMemberByAnotherUIDSaysSo: the ID is there, so "no member" would be wrong.
 func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
-	o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "other")))
+	o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "other"),
+		&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}))
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}},
 		stays: map[string]bool{}, state: state{uid: "uid",
 			id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},

@@ -15,8 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -28,11 +30,15 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		return err
 	}
 	var all inventoryv1alpha1.ClusterProfileList
-	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); meta.IsNoMatchError(err) {
-		return report.WithRemedy(fmt.Errorf("%s has no kind ClusterProfile: it is no hub", o.Hub.Name),
-			"name the hub with --hub-context")
-	} else if err != nil {
+	switch err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); {
+	case err != nil && !meta.IsNoMatchError(err):
 		return o.Hub.Failed(err, "listing ClusterProfiles")
+	case len(all.Items) == 0:
+		var sets hubv1alpha1.ClusterSetList
+		if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err == nil && len(sets.Items) > 0 {
+			break // without members
+		}
+		return o.noSet(ctx, "name the hub with --hub-context")
 	}
 	if err := evictable(all.Items, id); err != nil {
 		return fmt.Errorf("%s, ClusterSet %s: %w", o.Hub.Name, o.HubNamespace, err)
@@ -134,10 +140,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		if apierrors.IsForbidden(err) { // it is not the Deployment's fault
 			return err
 		}
-		return report.WithRemedy(err,
-			fmt.Sprintf("on the hub: kubectl -n %[1]s get deployment %[2]s; if it is scaled to 0: kubectl -n %[1]s "+
-				"scale deployment %[2]s --replicas=2; else: kubectl -n %[1]s logs deployment/%[2]s --all-pods "+
-				"--tail=50", kube.SystemNamespace, manifest.HubDeployment(o.HubNamespace)))
+		return report.WithRemedy(err, facts.StartHub(manifest.HubDeployment(o.HubNamespace)))
 	}
 	if spared {
 		o.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no clone: %s",

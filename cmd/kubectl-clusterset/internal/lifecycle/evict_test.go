@@ -45,7 +45,7 @@ func TestWhatIsNoHubEvictsNobody(t *testing.T) {
 	o, _ := options(hub)
 	o.Hub.Config = &rest.Config{Host: server.URL}
 	if err := Evict(t.Context(), o, "east"); err == nil ||
-		!strings.HasSuffix(err.Error(), "it is no hub\n  → name the hub with --hub-context") {
+		err.Error() != "namespace blue of the hub holds no ClusterSet\n  → name the hub with --hub-context" {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -35,7 +37,11 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
 	}
-	if _, err := checkServer(ctx, o.Hub, o.Say); err != nil {
+	server, err := checkServer(ctx, o.Hub, o.Say)
+	if err != nil {
+		return err
+	}
+	if err := o.isMember(ctx, server.Now); err != nil {
 		return err
 	}
 	if err := o.checkVIPs(ctx); err != nil {
@@ -80,6 +86,23 @@ func Init(ctx context.Context, o *InitOptions) error {
 	}
 	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: %s", o.HubNamespace, o.next())
 	return nil
+}
+
+// isMember refuses a live member of the ClusterSet whose hub is elsewhere: it would be a second hub.
+func (o *InitOptions) isMember(ctx context.Context, now time.Time) error {
+	role := cluster.RoleOf(ctx, o.Hub)
+	if role.MemberOf != o.HubNamespace || slices.Contains(role.HubOf, o.HubNamespace) {
+		return nil
+	}
+	var leases coordinationv1.LeaseList
+	if err := o.Hub.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)); err != nil {
+		return o.Hub.Failed(err, "listing Leases")
+	}
+	if _, expired, known := facts.HubSeen(leases.Items, now); !known || expired {
+		return nil
+	}
+	return report.WithRemedy(fmt.Errorf("%s, at %s, %s: it would be a second hub", o.Hub.Name, o.Hub.Config.Host,
+		&role), "name that hub with --hub-context; for another ClusterSet: --hub-namespace")
 }
 
 // next returns the command that makes a cluster a member.

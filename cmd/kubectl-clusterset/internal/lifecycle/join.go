@@ -211,8 +211,7 @@ func (j *join) chooseID(ctx context.Context) error {
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
 		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
 			j.Member.Name, j.Member.Config.Host, j.id.Spec.Value), "if you mean another cluster, correct the context: "+
-			"kubectl config get-contexts; else: kubectl clusterset leave --hub-context HUB, then join with "+
-			"--cluster-id "+j.ClusterID)
+			"kubectl config get-contexts; to change the ID, first: kubectl clusterset leave --hub-context HUB")
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
 		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
 		agent, err := j.Member.Container(ctx, manifest.AgentDeployment)
@@ -220,7 +219,7 @@ func (j *join) chooseID(ctx context.Context) error {
 		case err != nil:
 			return err
 		case agent != nil: // of a join that was not finished: the hub has its claim
-			remedy = "kubectl clusterset leave --hub-context HUB, then join again"
+			remedy = "kubectl clusterset leave --hub-context HUB"
 		}
 		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name,
 			j.id.Spec.Value), "to keep it, join without --cluster-id; to change it, first: "+remedy)
@@ -238,13 +237,17 @@ func (j *join) hubReady(ctx context.Context) error {
 	if err != nil && !meta.IsNoMatchError(err) {
 		return j.Hub.Failed(err, "listing ClusterSets")
 	}
-	if len(sets.Items) != 1 {
+	switch len(sets.Items) {
+	case 0:
 		remedy := facts.Init
 		if j.setProperty != nil { // a member has a hub
 			remedy = facts.NameHub
 		}
-		return report.WithRemedy(fmt.Errorf("namespace %s of %s holds %d ClusterSets instead of one", j.HubNamespace,
-			j.Hub.Name, len(sets.Items)), remedy+", or another --hub-namespace")
+		return j.noSet(ctx, remedy)
+	case 1:
+	default:
+		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace,
+			len(sets.Items)), facts.KeepOne(j.HubNamespace))
 	}
 	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil
@@ -259,13 +262,21 @@ func (s *state) leaving() bool {
 func (j *join) membership(context.Context) error {
 	switch {
 	case j.setProperty == nil && j.Renew:
+		command := facts.Join
+		switch {
+		case j.id != nil: // which it keeps
+		case j.ClusterID == j.uid: // nobody has chosen that
+			command += " --cluster-id ID"
+		default:
+			command += " --cluster-id " + j.ClusterID
+		}
 		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
-			j.Member.Name), facts.Join+", without --renew")
+			j.Member.Name), "to join: "+command)
 	case j.setProperty == nil:
 		return nil
 	case j.setProperty.Spec.Value != j.set:
 		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
-			j.setProperty.Spec.Value), "kubectl clusterset leave, then join "+j.set)
+			j.setProperty.Spec.Value), "to change to ClusterSet "+j.set+", first: kubectl clusterset leave")
 	case j.setProperty.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no "+
 			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")

@@ -166,8 +166,8 @@ func TestAMemberJoinsAgainInItsOwnClusterSet(t *testing.T) {
 		want  string
 	}{
 		{"", []client.Object{id, set}, "namespace: blue\n"},
-		{"red", []client.Object{id, set}, "namespace red of the hub holds 0 ClusterSets"},
-		{"", []client.Object{id}, "namespace clusterset of the hub holds 0 ClusterSets"},
+		{"red", []client.Object{id, set}, "namespace red of the hub holds no ClusterSet; it is the hub of: blue\n"},
+		{"", []client.Object{id}, "namespace clusterset of the hub holds no ClusterSet; it is the hub of: blue\n"},
 	} {
 		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
 		member := inMemory(interceptor.Funcs{}, append(c.here, system)...)
@@ -285,12 +285,67 @@ func TestWhoIsInTheWrongClusterIsToldWhichItIs(t *testing.T) {
 	}
 }
 
-// TestNothingToRenewIsSaidWithTheCommandThatJoins, which needs the hub.
+// TestNothingToRenewIsSaidWithTheCommandThatJoins. It names the cluster ID, or the UID would become a permanent one.
 func TestNothingToRenewIsSaidWithTheCommandThatJoins(t *testing.T) {
-	j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: true}}
-	const want = "join --hub-context=HUB, without --renew"
-	if err := j.membership(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
+	for _, c := range []struct{ kept, given, want string }{
+		{"", "", "join --hub-context=HUB --cluster-id ID"}, {"", "east", "join --hub-context=HUB --cluster-id east"},
+		{"east", "", "join --hub-context=HUB"},
+	} {
+		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: true,
+			ClusterID: c.given}, state: state{uid: "uid"}}
+		if c.kept != "" {
+			j.id = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: c.kept}}
+		}
+		err := errors.Join(j.chooseID(t.Context()), j.membership(t.Context()))
+		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestAMemberThatIsTakenForTheHubIsSaidToBeOne, with where its hub is, and init makes no second hub there.
+func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+	}))
+	defer server.Close()
+	renewed := func(ago time.Duration) *coordinationv1.Lease {
+		at := metav1.NewTime(time.Now().Add(-ago))
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+			Name:        clusterset.LeaseRenewed,
+			Annotations: map[string]string{clusterset.AnnotationHubServer: "https://hub"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Operation: "Update", APIVersion: "coordination.k8s.io/v1",
+				Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}")}},
+		}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(40)),
+			RenewTime: &metav1.MicroTime{Time: at.Time}}}
+	}
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	const says = "is a member of ClusterSet blue, whose hub is https://hub"
+	for _, c := range []struct {
+		ago       time.Duration
+		namespace string
+		refused   bool // by init
+	}{{time.Second, "blue", true}, {time.Second, "red", false}, {time.Hour, "blue", false}} {
+		taken := inMemory(interceptor.Funcs{}, set.DeepCopy(), renewed(c.ago))
+		taken.Config = &rest.Config{Host: server.URL}
+		o, _ := options(taken)
+		o.HubNamespace, o.Release = c.namespace, "r/c:v1"
+		j := &join{JoinOptions: &JoinOptions{Options: *o}}
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: set}}
+		_, leaves := l.evicted(t.Context())
+		for what, err := range map[string]error{"join": j.hubReady(t.Context()), "leave": leaves,
+			"evict": Evict(t.Context(), o, "west")} {
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		var out strings.Builder
+		o.DryRun = &out
+		err := Init(t.Context(), &InitOptions{Options: *o})
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("init, %+v: %v", c, err)
+		}
 	}
 }
 

@@ -64,7 +64,15 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		return err
 	}
 	if l.setProperty == nil && len(l.objects)+len(l.claims) == 0 {
-		return fmt.Errorf("%s is a member of no ClusterSet, and nothing is left to delete", o.Member.Name)
+		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member of no ClusterSet, and nothing is left to delete",
+			o.Member.Name, o.Member.Config.Host), "if you mean another cluster, name it with --context")
+	}
+	switch evicted, err := l.evicted(ctx); {
+	case err != nil:
+		return err
+	case evicted:
+		l.Say("the hub: this cluster was evicted, so it leaves without the hub")
+		l.Force = true
 	}
 	if o.DryRun != nil {
 		return l.print()
@@ -196,14 +204,6 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if _, err := l.scaleAgent(ctx, 1); err != nil { // one replica is enough to leave
 		return err
 	}
-	evicted, err := l.evicted(ctx)
-	if err != nil {
-		return err
-	}
-	if evicted {
-		l.Say("the hub: this cluster was evicted, so it leaves without the hub")
-		l.Force = true
-	}
 	began := time.Now()
 	since, err := l.annotate(ctx, began)
 	if err != nil {
@@ -254,12 +254,17 @@ func (l *leave) annotate(ctx context.Context, now time.Time) (since time.Time, e
 // evicted reports whether the hub lists this cluster as departed. It returns an error if the hub does not know the
 // cluster at all, since that hub may be the wrong one.
 func (l *leave) evicted(ctx context.Context) (bool, error) {
-	if l.Hub == nil || l.Force || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
+	if l.Hub == nil || l.Force || l.setProperty == nil || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
 		return false, nil
 	}
 	var sets hubv1alpha1.ClusterSetList
 	if err := l.Hub.List(ctx, &sets, client.InNamespace(l.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
 		return false, l.Hub.Failed(err, "listing ClusterSets")
+	}
+	remedy := "name the hub of ClusterSet " + l.setProperty.Spec.Value + " with --hub-context; if it is permanently " +
+		"lost, or has lost its data: --force"
+	if len(sets.Items) == 0 {
+		return false, l.noSet(ctx, remedy)
 	}
 	for i := range sets.Items {
 		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.setProperty.Spec.Value {
@@ -267,9 +272,7 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 		}
 	}
 	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s with the kube-system UID of %s",
-		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name),
-		"name the hub of ClusterSet "+l.setProperty.Spec.Value+
-			"; if it is permanently lost, or has lost its data: --force")
+		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name), remedy)
 }
 
 // release deletes claims on the hub. A claim of an agent that has left is the hub's to delete, so release gives it some

@@ -48,6 +48,13 @@ func (o *Options) chooseNamespace(s state) {
 	}
 }
 
+// noSet is the error if the hub has no ClusterSet in the namespace. The remedy is for a cluster that could become it.
+func (o *Options) noSet(ctx context.Context, remedy string) error {
+	role := cluster.RoleOf(ctx, o.Hub)
+	found := role.NoSet(o.HubNamespace, remedy)
+	return report.WithRemedy(errors.New(found.What), found.Remedy)
+}
+
 // evict returns the command that deletes a claim. report.Flags adds a namespace that was given.
 func (o *Options) evict(id string) string {
 	command := "kubectl clusterset leave " + id + " --evict --hub-context HUB"

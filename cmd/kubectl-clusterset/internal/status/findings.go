@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -49,14 +50,6 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 		f.Hub.Lease(f.Member.ID), f.Hub.Now) && !forgotten(f.Member, f.Hub):
 		r.add(onHub, report.Errorf(facts.NameHub, "this cluster's agent does not renew its Lease on this hub, but on "+
 			"another one: what is shown of members and names is not of its ClusterSet"))
-	case f.Hub != nil && f.Hub.MemberOf != "":
-		server := ""
-		if f.Hub.HubServer != "" {
-			server = ", whose hub is " + f.Hub.HubServer
-		}
-		r.add(onHub, report.Errorf("kubectl clusterset status; or name its hub: kubectl clusterset status --hub-only "+
-			"--hub-context CONTEXT", "the cluster that you named is a member of ClusterSet %s%s; its namespace %s "+
-			"holds no ClusterSet", f.Hub.MemberOf, server, f.Hub.Namespace))
 	case f.Hub != nil:
 		r.hubFindings(f.Hub)
 	case f.HubError != "":
@@ -111,11 +104,10 @@ func (r *Report) hubFindings(h *Hub) {
 			r.add(profiles[i].Name, found)
 		}
 	}
-	pods := "on the hub: kubectl -n clusterset-system get pods -l " +
-		"app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
-	r.add(onHub, h.LeaderFindings(pods+"; without pods: "+facts.Init)...)
+	start := facts.StartHub(manifest.HubDeployment(h.Namespace))
+	r.add(onHub, h.LeaderFindings(start)...)
 	if h.Idle() {
-		r.add(onHub, report.Warningf(pods,
+		r.add(onHub, report.Warningf(start,
 			"no member has a condition: clusterset-controller hub does not run, or waits"))
 	}
 	r.silentFinding(h)
@@ -284,17 +276,15 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Warningf(facts.GoOnLeaving,
 			"it is leaving ClusterSet %s", m.Set))
 	case forgotten(m, hub):
-		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
-			"--hub-context=HUB removes what is left here",
-			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or "+
-				"this is another hub", m.ID))
+		r.add(onHere, report.Errorf(facts.Readmit, "the hub has no ClusterProfile %s: it was evicted, or the hub was "+
+			"restored from an earlier backup, or this is another hub", m.ID))
 	}
 	if m.Set != "" && !m.Leaving && len(m.Unserved) > 0 {
 		r.add(onHere, report.Errorf(join, "its API server has no kind %s: exports or imports do not work here",
 			strings.Join(m.Unserved, ", ")))
 	}
 	if len(m.AgentLacks) > 0 && !m.Leaving {
-		r.add(onHere, report.Errorf(join+" restores them; "+doctor+" lists all",
+		r.add(onHere, report.Errorf("to restore them: "+join+"; to list all: "+doctor,
 			"its agent lacks rights, such as to %s: exports and imports are not updated", m.AgentLacks[0]))
 	}
 	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {

@@ -44,8 +44,6 @@ type Hub struct {
 	facts.Hub
 	Records   []hubv1alpha1.ServiceExportRecord
 	Endpoints []hubv1alpha1.EndpointRecord
-	// Without a ClusterSet: the one that the cluster is a member of, and the URL of its hub, if it is known.
-	MemberOf, HubServer string
 }
 
 // Member is the cluster that --context names.

@@ -142,8 +142,8 @@ func TestARemedyWorksAsItIsPrinted(t *testing.T) {
 			f.Member, f.Hub.Records[1].Spec.Type = nil, mcsv1beta1.Headless
 		}, "in cluster east: kubectl clusterset explain web.shop"},
 		"evicted": {func(f *status.Facts) { f.Hub.Profiles, f.Hub.Leases = f.Hub.Profiles[:1], f.Hub.Leases[1:] },
-			"kubectl clusterset join --hub-context=HUB admits it again with its cluster ID and VIPs; kubectl " +
-				"clusterset leave --hub-context=HUB removes what is left here"},
+			"to be a member again with its cluster ID and VIPs: kubectl clusterset join --hub-context=HUB; to remove " +
+				"what is left here: kubectl clusterset leave --hub-context=HUB"},
 		"no credentials for the hub": {func(f *status.Facts) { f.Hub, f.HubError = nil, "Unauthorized" },
 			"kubectl clusterset doctor; or name the hub: --hub-kubeconfig, --hub-context"},
 		"no rights on the hub": {func(f *status.Facts) { f.Hub, f.HubError, f.HubDenied = nil, "Forbidden", true },
@@ -174,10 +174,9 @@ func TestAnAgentElsewhereUpdatesWhatItImports(t *testing.T) {
 // TestNoHubIsSetUpInAMember, because it was named as one: init would do that.
 func TestNoHubIsSetUpInAMember(t *testing.T) {
 	f := sound()
-	f.Member, f.Hub.Sets, f.Hub.Profiles, f.Hub.MemberOf = nil, nil, nil, "blue"
+	f.Member, f.Hub.Sets, f.Hub.Profiles, f.Hub.Role.MemberOf = nil, nil, nil, "blue"
 	r := status.Examine(f)
-	if len(r.Findings) != 1 || r.Findings[0].Remedy != "kubectl clusterset status; or name its hub: kubectl "+
-		"clusterset status --hub-only --hub-context CONTEXT" {
+	if len(r.Findings) != 1 || r.Findings[0].Remedy != "name that hub with --hub-context" {
 		t.Errorf("%+v", r.Findings)
 	}
 }
@@ -443,9 +442,12 @@ func TestFindingsComeFirst(t *testing.T) {
 				Reason: "Odd", Message: "it is odd"}
 		}, "Odd: it is odd"},
 		{"a member that is taken for the hub", "hub", func(f *status.Facts) {
-			f.Member, f.Hub.Sets, f.Hub.MemberOf, f.Hub.HubServer = nil, nil, "blue", "https://hub:6443"
-		}, "the cluster that you named is a member of ClusterSet blue, whose hub is https://hub:6443; its namespace " +
-			"blue holds no ClusterSet"},
+			f.Member, f.Hub.Sets = nil, nil
+			f.Hub.Role = facts.Role{MemberOf: "blue", Server: "https://hub:6443"}
+		}, "the cluster that you named as the hub is a member of ClusterSet blue, whose hub is https://hub:6443"},
+		{"another namespace of the hub", "hub", func(f *status.Facts) {
+			f.Member, f.Hub.Sets, f.Hub.Role = nil, nil, facts.Role{HubOf: []string{"green", "red"}, MemberOf: "green"}
+		}, "namespace blue of the hub holds no ClusterSet; it is the hub of: green, red"},
 		{"the agent lacks rights", "this cluster", func(f *status.Facts) {
 			f.Member.AgentLacks = []string{"list serviceexports.multicluster.x-k8s.io"}
 		}, "its agent lacks rights, such as to list serviceexports.multicluster.x-k8s.io: exports and imports are " +

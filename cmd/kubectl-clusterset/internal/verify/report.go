@@ -71,7 +71,7 @@ func (r *Report) conclude() {
 				report.DocsNetwork, "%s, Pods do not reach each other by address: %s", between, x.Route))
 		}
 		if x.Name != OK {
-			r.Findings = append(r.Findings, report.Errorf("kubectl clusterset doctor, with the context of "+x.From,
+			r.Findings = append(r.Findings, report.Errorf("in cluster "+x.From+": kubectl clusterset doctor",
 				"%s, DNS does not answer as it should: %s", between, x.Name))
 		}
 		if !x.hasVIP() && !missing[way{x.From, x.Family}] {

@@ -17,7 +17,7 @@ func TestCausesAreFound(t *testing.T) {
 		{OK, OK, OK, 0, "0 errors"},
 		{"i/o timeout", OK, "i/o timeout", 1, "routes between the Pods"},
 		{OK, OK, "40 connections to 10.96.0.1 did not reach west", 1, "kube-proxy in east"},
-		{OK, "no such host", OK, 1, "doctor, with the context of east"},
+		{OK, "no such host", OK, 1, "in cluster east: kubectl clusterset doctor"},
 		{"i/o timeout", "no such host", "i/o timeout", 2, "failed   failed   failed"},
 	} {
 		r := newReport("blue", "verify-1", []*place{{id: "east"}, {id: "west"}})

@@ -240,7 +240,7 @@ func awaitImports(ctx context.Context, o *Options, places []*place) (findings []
 				return findings, refused
 			}
 			if err != nil {
-				findings = append(findings, report.Errorf("kubectl clusterset doctor, with the context of "+p.id,
+				findings = append(findings, report.Errorf("in cluster "+p.id+": kubectl clusterset doctor",
 					"in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
 			}
 		}
