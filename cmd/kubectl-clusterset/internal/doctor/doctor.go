@@ -74,7 +74,7 @@ func (f *Facts) skip(c Check) Outcome {
 		return o
 	}
 	if f.renewsElsewhere() && c.Name != "hub-another" && slices.ContainsFunc(c.Needs, ofHub) {
-		o.Skipped = "the cluster that you named as the hub is another one"
+		o.Skipped = "this cluster's hub is another one: see hub-another"
 		return o
 	}
 	for _, t := range c.Needs {

@@ -578,6 +578,11 @@ func TestAnotherHubIsNoReasonToLeave(t *testing.T) {
 	if all := r.Findings(); len(all) != 1 || all[0].Check != "hub-another" || all[0].Remedy != facts.NameHub {
 		t.Errorf("%+v", all)
 	}
+	f.HubFacts.Sets, f.HubFacts.Role = nil, facts.Role{HubOf: []string{"green"}}
+	r = doctor.Examine(f)
+	if all := r.Findings(); len(all) != 1 || !strings.HasSuffix(all[0].What, "it is the hub of: green") {
+		t.Errorf("another namespace: %+v", all)
+	}
 	f.AgentLacks = []string{"list pods"}
 	r = doctor.Examine(f)
 	const elsewhere = "kubectl clusterset join --hub-context=CONTEXT"
@@ -586,23 +591,34 @@ func TestAnotherHubIsNoReasonToLeave(t *testing.T) {
 	}
 }
 
-// TestTheHubsAddressIsLeftAloneWhereNoRemedyWorks: while leaving, and where the hub refuses the token.
-func TestTheHubsAddressIsLeftAloneWhereNoRemedyWorks(t *testing.T) {
+// TestOnlyTheCauseIsFoundWhereTheHubRefuses: join --renew would fail, and the agent is not ready before it is a member.
+// While leaving, nothing can be done about the hub's address.
+func TestOnlyTheCauseIsFoundWhereTheHubRefuses(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(f *doctor.Facts)
-		want   int
+		want   []string
 	}{
-		"member":  {func(*doctor.Facts) {}, 1},
-		"leaving": {func(f *doctor.Facts) { f.Leaving = true }, 0},
-		"refused": {func(f *doctor.Facts) { f.HubFacts.AgentError = "401 Unauthorized" }, 0},
+		"member":  {func(*doctor.Facts) {}, []string{"hub-address"}},
+		"leaving": {func(f *doctor.Facts) { f.Leaving = true }, []string{"membership"}},
+		"refused": {func(f *doctor.Facts) {
+			f.HubFacts.AgentError, f.Unread = "401", map[doctor.Topic]string{doctor.Hub: "401"}
+			f.Deployment.Status.AvailableReplicas, f.Pods, f.HubFacts.Leases = 0, nil, nil
+		}, []string{"hub-reachable"}},
+		"may do nothing": {func(f *doctor.Facts) {
+			f.HubFacts.MemberLacks, f.Unread = []string{"list pods"}, map[doctor.Topic]string{doctor.Hub: "403"}
+			f.Deployment.Status.AvailableReplicas, f.Pods, f.HubFacts.Leases = 0, nil, nil
+		}, []string{"hub-rights"}},
 	} {
 		f := sound(t)
 		f.Credentials.Server = "https://127.0.0.1:6443"
 		c.change(f)
+		var got []string
 		r := doctor.Examine(f)
-		got := slices.DeleteFunc(r.Findings(), func(x report.Finding) bool { return x.Check != "hub-address" })
-		if len(got) != c.want {
-			t.Errorf("%s: %+v", what, got)
+		for _, x := range r.Findings() {
+			got = append(got, x.Check)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}
 }

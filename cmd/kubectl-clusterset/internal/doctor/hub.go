@@ -62,6 +62,12 @@ func (f *Facts) usable() *Credentials {
 	return f.Credentials
 }
 
+// refused reports whether the hub refuses the agent's token, or what the agent asks with it.
+func (f *Facts) refused() bool {
+	h := &f.HubFacts
+	return h.AgentError != "" && !h.Unreachable || len(h.MemberLacks) > 0
+}
+
 func tokenAccount(f *Facts) []report.Finding {
 	c, asked := f.usable(), f.HubFacts.GivenNamespace
 	switch {
@@ -135,8 +141,7 @@ func tokenLifetime(f *Facts) []report.Finding {
 
 func hubAddress(f *Facts) []report.Finding {
 	c := f.usable()
-	refused := f.HubFacts.AgentError != "" && !f.HubFacts.Unreachable
-	if c == nil || f.Leaving || refused { // it is in use, or hub-reachable has the remedy
+	if c == nil || f.Leaving || f.refused() { // it is in use, or another check has the remedy
 		return nil
 	}
 	server, err := url.Parse(c.Server)
@@ -323,6 +328,9 @@ func claim(f *Facts) []report.Finding {
 func anotherHub(f *Facts) []report.Finding {
 	if !f.renewsElsewhere() {
 		return nil
+	}
+	if h := &f.HubFacts; len(h.Sets) == 0 {
+		return []report.Finding{h.Role.NoSet(h.Namespace, facts.NameHub)}
 	}
 	where := ""
 	if f.Credentials != nil && f.Credentials.Server != "" {

@@ -145,8 +145,8 @@ func agentDeployment(f *Facts) []report.Finding {
 		return wrong(remedy, "the agent does not run: %s", why)
 	}
 	starts := func(p corev1.Pod) bool { return !facts.Ended(&p) }
-	if runs || f.live() || f.Set == "" && f.AgentEvent != "" && slices.ContainsFunc(f.Pods, starts) {
-		return nil // it is not ready before it is a member, and says why not
+	if runs || f.live() || f.refused() || f.Set == "" && f.AgentEvent != "" && slices.ContainsFunc(f.Pods, starts) {
+		return nil // it is not ready before it is a member, and the cause has a finding of its own
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
 		"no replica of the agent is available")

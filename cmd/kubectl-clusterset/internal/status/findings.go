@@ -48,6 +48,10 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 	switch {
 	case f.Hub != nil && f.Member != nil && f.Member.Set != "" && facts.RenewsElsewhere(f.Member.Leases, f.Member.Now,
 		f.Hub.Lease(f.Member.ID), f.Hub.Now) && !forgotten(f.Member, f.Hub):
+		if len(f.Hub.Sets) == 0 {
+			r.add(onHub, f.Hub.Role.NoSet(f.Hub.Namespace, facts.NameHub))
+			break
+		}
 		r.add(onHub, report.Errorf(facts.NameHub, "this cluster's agent does not renew its Lease on this hub, but on "+
 			"another one: what is shown of members and names is not of its ClusterSet"))
 	case f.Hub != nil:

@@ -445,6 +445,10 @@ func TestFindingsComeFirst(t *testing.T) {
 			f.Member, f.Hub.Sets = nil, nil
 			f.Hub.Role = facts.Role{MemberOf: "blue", Server: "https://hub:6443"}
 		}, "the cluster that you named as the hub is a member of ClusterSet blue, whose hub is https://hub:6443"},
+		{"another namespace of its hub", "hub", func(f *status.Facts) {
+			f.Member.Leases = []coordinationv1.Lease{lease("hub-renewed", time.Second, 0)}
+			f.Hub.Sets, f.Hub.Leases, f.Hub.Role = nil, nil, facts.Role{HubOf: []string{"green"}}
+		}, "namespace blue of the hub holds no ClusterSet; it is the hub of: green"},
 		{"another namespace of the hub", "hub", func(f *status.Facts) {
 			f.Member, f.Hub.Sets, f.Hub.Role = nil, nil, facts.Role{HubOf: []string{"green", "red"}, MemberOf: "green"}
 		}, "namespace blue of the hub holds no ClusterSet; it is the hub of: green, red"},
