@@ -58,7 +58,7 @@ func (f *Facts) dns() (d dns) {
 			Zone+" here: it serves ClusterSetIP names only in part")
 	default:
 		d.notServed = true
-		d.denied = append(d.denied, report.Errorf("kubectl clusterset doctor; "+report.DocsDNS,
+		d.denied = append(d.denied, report.Errorf(f.doctor()+"; "+report.DocsDNS,
 			"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers %s",
 			Zone))
 	}

@@ -58,6 +58,8 @@ type Facts struct {
 	Leases         []coordinationv1.Lease // of clusterset-system
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
 	AgentLacks     []string               // basic rights that the agent lacks here
+	NoAdmin        bool                   // the user may not read the agent's Deployment
+	HubOf          []string               // ClusterSets whose hub it is, if it is no member
 	DNSDown        *report.Finding        // CoreDNS was set up here, and replicas of it are missing
 }
 

@@ -282,7 +282,7 @@ var causes = []struct {
 			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
 		},
 		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
-			"no others\n  → kubectl clusterset leave, which continues; if the hub has evicted this cluster: kubectl " +
+			"no others\n  → to continue: kubectl clusterset leave; if the hub has evicted this cluster: kubectl " +
 			"clusterset leave --hub-context=HUB\n",
 	},
 	{"withdrawn by all", func(f *explain.Facts) {
@@ -303,12 +303,21 @@ var causes = []struct {
 	{"all pods down", func(f *explain.Facts) {
 		headless(f)
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "does not exist\n  → in cluster east, west: kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
-		"kubernetes.io/service-name=web\n"},
+	}, "does not exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
+		"kubernetes.io/service-name=web; in cluster east: kubectl -n shop get pods; "},
 	{"all pods of a VIP down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east, west: " +
-		"kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
+	}, "x no endpoint is ready in east, west: connections to its VIP fail\n  → kubectl -n shop get pods; "},
+	{"one cluster expired, and all pods of the other down", func(f *explain.Facts) {
+		f.Leases = []coordinationv1.Lease{dead("east")}
+		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
+	}, "x no endpoint is ready in west, and east has expired, so its endpoints are withheld: connections to its VIP " +
+		"fail\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in " +
+		"cluster east: kubectl clusterset doctor\n"},
+	{"the hub, which is no member", func(f *explain.Facts) {
+		f.Set, f.HubOf = "", []string{"blue"}
+		gone(f)
+	}, "x this cluster is no member: it is the hub of blue\n  → name a member with --context\n"},
 	{"every cluster expired", func(f *explain.Facts) {
 		f.Leases, f.Slices = []coordinationv1.Lease{dead("east"), dead("west")}, nil
 	}, "x every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail\n" +
@@ -354,9 +363,18 @@ var causes = []struct {
 	}, "not on the hub (Pending): waiting for the hub"},
 	{
 		"own export unseen",
-		func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} },
-		"has set no condition",
+		func(f *explain.Facts) { f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now() },
+		"x the agent has set no condition on this cluster's ServiceExport\n  → kubectl clusterset doctor\n",
 	},
+	{"own export unseen, for a user", func(f *explain.Facts) {
+		f.Export, f.Now, f.Set, f.NoAdmin = &mcsv1beta1.ServiceExport{}, time.Now(), "", true
+		f.Unread = []explain.Part{explain.Membership}
+	}, "x the agent has set no condition on this cluster's ServiceExport\n  → ask a cluster admin to run: kubectl " +
+		"clusterset doctor\n"},
+	{"own export is new", func(f *explain.Facts) {
+		f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now()
+		f.Export.CreationTimestamp = metav1.NewTime(f.Now.Add(-time.Second))
+	}, "! the agent has not read this cluster's new ServiceExport yet\n  → run the command again\n"},
 	{"conflict", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict",

@@ -32,7 +32,7 @@ func (r *Report) addFindings(
 	ns, name := f.Name.Namespace, f.Name.Name
 	exported := len(exports)+len(invalid) > 0
 	if d := f.DNSDown; d != nil && d.Severity == report.Error {
-		r.error("kubectl clusterset doctor",
+		r.error(f.doctor(),
 			"no DNS server for %s is ready in this cluster, so nothing is answered here: %s", Zone, d.What)
 	}
 	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
@@ -42,13 +42,16 @@ func (r *Report) addFindings(
 		r.error(facts.StartAgent, "this cluster's agent is scaled to 0: what it has imported is as it left it, this "+
 			"cluster's own endpoints included")
 	case len(f.AgentLacks) > 0:
-		r.error("kubectl clusterset doctor", "this cluster's agent lacks rights, such as to %s: later changes are "+
+		r.error(f.doctor(), "this cluster's agent lacks rights, such as to %s: later changes are "+
 			"missing here, and this cluster's exports are not updated", f.AgentLacks[0])
 	case expired && f.Import != nil && exported:
-		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes are missing "+
+		r.warn(f.doctor(), "this cluster's agent last saw the hub at %s: later changes are missing "+
 			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
 	switch {
+	case f.Set == "" && len(f.HubOf) > 0:
+		r.error("name a member with --context", "this cluster is no member: it is the hub of %s",
+			strings.Join(f.HubOf, ", "))
 	case f.Set == "" && !f.unread(Membership):
 		r.error(f.Join(), "this cluster is a member of no ClusterSet")
 	case f.Leaving:
@@ -61,7 +64,11 @@ func (r *Report) addFindings(
 		r.warn("to import it: kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-",
 			"namespace %s of this cluster refuses imports", ns)
 	case f.Import == nil && len(exports) > 0 && len(facts.NotImported(f.Records)) == 0:
-		r.error(facts.AgentLog+"; kubectl clusterset doctor",
+		remedy := f.doctor()
+		if !f.NoAdmin {
+			remedy = facts.AgentLog + "; " + remedy
+		}
+		r.error(remedy,
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && len(elsewhere) > 0:
 		first := elsewhere[0]
@@ -142,8 +149,12 @@ func (r *Report) addTraffic(f *Facts, merged *conflict.Merged) {
 		r.error(r.pods(f, nil),
 			"every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail")
 	case !slices.ContainsFunc(r.Exporters, ready):
-		r.error(r.pods(f, r.without()),
-			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
+		remedy, what := r.pods(f, r.without()), "no endpoint is ready in "+strings.Join(r.without(), ", ")
+		if gone := r.expired(); len(gone) > 0 {
+			what += ", and " + strings.Join(gone, ", ") + " has expired, so its endpoints are withheld"
+			remedy += "; in cluster " + strings.Join(gone, ", ") + ": kubectl clusterset doctor"
+		}
+		r.error(remedy, "%s: connections to its VIP fail", what)
 	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
 		remedy := "change the annotation " + clusterset.AnnotationPreference
 		if none := r.without(); len(none) > 0 {
@@ -204,6 +215,16 @@ func (r *Report) without() (clusters []string) {
 	return clusters
 }
 
+// expired returns the exporters whose endpoints are withheld.
+func (r *Report) expired() (clusters []string) {
+	for i := range r.Exporters {
+		if x := &r.Exporters[i]; x.Ready == 0 && x.Expired != "" {
+			clusters = append(clusters, x.Cluster)
+		}
+	}
+	return clusters
+}
+
 // addIdle adds that some clusters export the name and have no ready endpoint, while others have.
 func (r *Report) addIdle(f *Facts) {
 	if none := r.without(); len(none) > 0 &&
@@ -218,8 +239,25 @@ func (r *Report) pods(f *Facts, clusters []string) string {
 	if len(clusters) == 0 {
 		return "in cluster " + r.Exporters[0].Cluster + ": kubectl clusterset doctor"
 	}
-	return fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
-		strings.Join(clusters, ", "), f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name)
+	look := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %[1]s get endpointslices -l %s=%s", f.Name.Namespace,
+		discoveryv1.LabelServiceName, f.Name.Name)
+	var all []string
+	others := slices.DeleteFunc(slices.Clone(clusters), func(id string) bool { return id == f.ID })
+	if len(others) < len(clusters) {
+		all = append(all, look)
+	}
+	if len(others) > 0 {
+		all = append(all, "in cluster "+strings.Join(others, ", ")+": "+look)
+	}
+	return strings.Join(all, "; ")
+}
+
+// doctor is the command that names the cause in this cluster, for whoever has the rights.
+func (f *Facts) doctor() string {
+	if f.NoAdmin {
+		return "ask a cluster admin to run: kubectl clusterset doctor"
+	}
+	return "kubectl clusterset doctor"
 }
 
 // export is the command that exports a Service of this cluster.
@@ -253,7 +291,7 @@ func (f *Facts) lastSeen() (first, seen string) {
 	if !expired {
 		return "", ""
 	}
-	return "kubectl clusterset doctor; then: ", "when this cluster's agent last saw the hub, at " +
+	return f.doctor() + "; then: ", "when this cluster's agent last saw the hub, at " +
 		at.UTC().Format(time.RFC3339) + ": "
 }
 
@@ -285,13 +323,20 @@ func (r *Report) addNotExported(f *Facts) {
 	}
 }
 
+// soon is how long an agent may take to read a new ServiceExport.
+const soon = 10 * time.Second
+
 // addOwnExport adds what is wrong with this cluster's ServiceExport.
 func (r *Report) addOwnExport(f *Facts) {
 	if f.Export == nil {
 		return
 	}
-	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
-		r.error("kubectl clusterset doctor", "the agent has set no condition on this cluster's ServiceExport")
+	switch member := f.Set != "" || f.unread(Membership); {
+	case !member || f.Leaving || len(f.Export.Status.Conditions) > 0:
+	case f.Now.Sub(f.Export.CreationTimestamp.Time) < soon:
+		r.warn("run the command again", "the agent has not read this cluster's new ServiceExport yet")
+	default:
+		r.error(f.doctor(), "the agent has set no condition on this cluster's ServiceExport")
 	}
 	for _, entry := range strings.Split(f.Export.Annotations[clusterset.AnnotationExportTo], ",") {
 		id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
@@ -315,7 +360,7 @@ func (r *Report) addOwnExport(f *Facts) {
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
-			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
+			r.error(f.doctor(), "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionConflict && ok:
 			r.warn("make the Services and ServiceExports of all clusters the same, or accept the oldest", "%s",

@@ -54,7 +54,7 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
 	r := explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
-		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "→ in cluster west: kubectl -n shop ") {
+		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "→ kubectl -n shop get pods; ") {
 		t.Error(got)
 	}
 

@@ -44,6 +44,9 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	}
 	f.Membership, _, err = membership(ctx, c)
 	allow(explain.Membership, err)
+	if err == nil && f.Set == "" {
+		f.HubOf = cluster.RoleOf(ctx, c).HubOf
+	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
 	f.NamespaceExists = ns != nil && ns.DeletionTimestamp == nil
 	f.Refuses = ns != nil && ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
@@ -88,7 +91,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
 	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)
 	_, f.DNSDown = dnsState(ctx, c)
-	if !apierrors.IsForbidden(err) {
+	if f.NoAdmin = apierrors.IsForbidden(err); !f.NoAdmin {
 		errs = append(errs, err)
 	}
 	f.Ranges, err = serviceRanges(ctx, c)
