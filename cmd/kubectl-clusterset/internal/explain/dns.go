@@ -76,11 +76,11 @@ func (d *dns) options(stanza *corefile.Line, f *Facts) {
 	edit := "kubectl -n kube-system edit configmap " + cmp.Or(f.Config, "coredns")
 	headless := f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless
 	if stanza.Option("noendpoints") != nil && headless {
-		d.denied = append(d.denied, report.Errorf(edit+", and remove noendpoints",
+		d.denied = append(d.denied, report.Errorf("to remove noendpoints: "+edit,
 			"the Corefile has the option noendpoints, which hides Headless names"))
 	}
 	if only := stanza.Values("namespaces"); len(only) > 0 && !slices.Contains(only, f.Name.Namespace) {
-		d.denied = append(d.denied, report.Errorf(edit+", and add "+f.Name.Namespace,
+		d.denied = append(d.denied, report.Errorf("to add "+f.Name.Namespace+": "+edit,
 			"the Corefile's option namespaces hides %s: it has %s", f.Name.Namespace, strings.Join(only, ", ")))
 	}
 	for _, name := range []string{"labels", "namespace_labels"} {

@@ -312,8 +312,8 @@ var causes = []struct {
 		f.Leases = []coordinationv1.Lease{dead("east")}
 		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
 	}, "x no endpoint is ready in west, and east has expired, so its endpoints are withheld: connections to its VIP " +
-		"fail\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in " +
-		"cluster east: kubectl clusterset doctor\n"},
+		"fail\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; " +
+		"in cluster east: kubectl clusterset doctor\n"},
 	{"the hub, which is no member", func(f *explain.Facts) {
 		f.Set, f.HubOf = "", []string{"blue"}
 		gone(f)

@@ -17,8 +17,8 @@ type Flags struct {
 var (
 	command = regexp.MustCompile(`kubectl (clusterset )?([a-z-]+)`)
 	hubFlag = regexp.MustCompile(`--hub-context[= ]HUB\b`)
-	// elsewhere begins what is to be done in another cluster, whose flags nobody knows.
-	elsewhere = regexp.MustCompile(`in cluster |in that cluster|in the cluster of|on the hub: `)
+	// elsewhere begins what is to be done in another cluster, or by somebody else, whose flags nobody knows.
+	elsewhere = regexp.MustCompile(`in cluster |in that cluster|in the cluster of|on the hub: |ask a cluster admin`)
 	unsafe    = regexp.MustCompile(`[^\w@%+=:,./-]`)
 )
 

@@ -29,6 +29,8 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 			"in cluster west: kubectl -n shop get pods"},
 		{Flags{Context: "east"}, "in that cluster: kubectl clusterset doctor",
 			"in that cluster: kubectl clusterset doctor"},
+		{Flags{Context: "east", Others: Flag("as", "jane")}, "ask a cluster admin to run: kubectl clusterset doctor",
+			"ask a cluster admin to run: kubectl clusterset doctor"},
 		{Flags{Context: "east"}, "use the same version in all clusters, and of kubectl clusterset; see that",
 			"use the same version in all clusters, and of kubectl clusterset; see that"},
 		{Flags{HubContext: "hub", HubNamespace: "blue"}, "kubectl clusterset init --hub-context=HUB",
