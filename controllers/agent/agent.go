@@ -81,7 +81,7 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[link] // the hub, once it was seen
 	relist  chan string          // reasons to list the hub again
-	access  atomic.Pointer[rest.Config]
+	access  atomic.Pointer[access]
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -123,7 +123,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Events: kube.Recorder(events),
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
-	a.env.HubServer = func() string { return a.linked.Load().server }
+	a.env.HubServer = func() string { return a.linked.Load().config.Host }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {

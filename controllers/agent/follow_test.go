@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"net/http"
+	"net/url"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -39,6 +41,7 @@ func TestTheHubHasMoved(t *testing.T) {
 		"key":       {func(c *rest.Config) { c.KeyData = []byte("k") }, true},
 		"cert":      {func(c *rest.Config) { c.CertData = []byte("c") }, true},
 		"name":      {func(c *rest.Config) { c.ServerName = "hub" }, true},
+		"proxy":     {func(c *rest.Config) { c.Proxy = http.ProxyURL(&url.URL{Host: "proxy"}) }, true},
 	} {
 		now = is()
 		if c.change(now); a.accessChanged() != c.moved {

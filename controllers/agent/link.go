@@ -34,7 +34,7 @@ type link struct {
 	client client.Client
 	reader client.Reader // past the caches
 	cache  cache.Cache
-	server string // the hub's URL
+	config *rest.Config
 	err    error
 }
 
@@ -79,7 +79,7 @@ func (a *Agent) fill(ctx context.Context, l *link) error {
 		return ctx.Err()
 	}
 	l.client, l.reader, l.cache = hub.GetClient(), hub.GetAPIReader(), hub.GetCache()
-	l.server = hub.GetConfig().Host
+	l.config = hub.GetConfig()
 	return nil
 }
 
@@ -248,15 +248,21 @@ func (a *Agent) use(l *link, first bool) error {
 // kubeconfigInterval is how often the hub's kubeconfig is read. A kubelet takes a minute to bring a Secret.
 const kubeconfigInterval = 10 * time.Second
 
-// accessOf returns how the hub is reached, and as whom, without functions, which cannot be compared. client-go itself
-// reads again what stands in other files, such as the agent's token.
-func accessOf(cfg *rest.Config) *rest.Config {
-	access := rest.CopyConfig(cfg)
-	access.Dial, access.Proxy, access.WrapTransport = nil, nil, nil
-	if access.BearerTokenFile != "" {
-		access.BearerToken = ""
+// access is how the hub is reached, and as whom, without functions, which cannot be compared.
+type access struct {
+	config *rest.Config
+	proxy  string
+}
+
+// accessOf returns the access of cfg. client-go itself reads again what stands in other files, such as the agent's
+// token.
+func accessOf(cfg *rest.Config) *access {
+	config := rest.CopyConfig(cfg)
+	config.Dial, config.Proxy, config.WrapTransport = nil, nil, nil
+	if config.BearerTokenFile != "" {
+		config.BearerToken = ""
 	}
-	return access
+	return &access{config, kube.ProxyURL(cfg)}
 }
 
 // accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -61,6 +62,30 @@ func (a *Agent) dial() (client.Client, error) {
 		return nil, err
 	}
 	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
+}
+
+// renewalHubs returns clients of the hub that authenticate with token: at the kubeconfig's address, and over the
+// connection that the controllers use, which still works after a join with a wrong address.
+func renewalHubs(a *Agent, token string) (hubs []client.Client, err error) {
+	cfg, err := a.hub()
+	if err != nil {
+		return nil, err
+	}
+	configs := []*rest.Config{cfg}
+	if l := a.linked.Load(); l != nil && !reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
+		configs = append(configs, l.config)
+	}
+	for _, cfg := range configs {
+		cfg = rest.CopyConfig(cfg)
+		cfg.BearerToken, cfg.BearerTokenFile = token, ""
+		cfg.Dial = nil // each such function makes a transport of its own
+		hub, err := client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
+		if err != nil {
+			return nil, err
+		}
+		hubs = append(hubs, hub)
+	}
+	return hubs, nil
 }
 
 // token returns the current bearer token for the hub.
@@ -130,13 +155,13 @@ func (a *Agent) renew(ctx context.Context) {
 		Cluster:      a.Cluster,
 		HubNamespace: a.HubNamespace,
 		Local:        a.gate.Local,
-		Hub:          a.dial,
+		Hubs:         func(token string) ([]client.Client, error) { return renewalHubs(a, token) },
 		Now:          a.Now,
 	}
 	last := ""
 	var events eventRepeater
 	for {
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		attempt, cancel := context.WithTimeout(ctx, 3*attemptTimeout) // two connections, and this cluster
 		again, err := renewer.Renew(attempt)
 		cancel()
 		switch {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -25,12 +26,17 @@ const renewals = 24
 // tokenKey of the Secret is the file that its kubeconfig names.
 const tokenKey = "token"
 
-// Renewer renews one member's token. Local and Hub read no cache.
+// requestTimeout is how long one connection to the hub may take, so that the next one is tried.
+const requestTimeout = 10 * time.Second
+
+// Renewer renews one member's token. Local reads no cache.
 type Renewer struct {
 	Cluster, HubNamespace string
 	Local                 client.Client
-	Hub                   func() (client.Client, error)
-	Now                   func() time.Time
+	// Hubs returns uncached clients of the hub that authenticate with token, in the order to try them. Only the hub
+	// that issued token accepts it, so the new token cannot be another hub's.
+	Hubs func(token string) ([]client.Client, error)
+	Now  func() time.Time
 }
 
 // ErrElsewhere means that the agent does not manage the credentials for the hub.
@@ -53,14 +59,15 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {
 		return unknown, fmt.Errorf(
-			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one",
+			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew --hub-context=HUB makes a new one",
 			tokenKey, kube.SystemNamespace, clusterset.SecretHub, err,
 		)
 	}
 	account := clusterset.AccountPrefix + r.Cluster
 	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
 		return unknown, fmt.Errorf(
-			"the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one",
+			"the token in Secret %s/%s is of %s and not of %s; "+
+				"kubectl clusterset join --renew --hub-context=HUB makes a new one",
 			kube.SystemNamespace, clusterset.SecretHub, old.Subject, want,
 		)
 	}
@@ -68,35 +75,56 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 		return wait, nil
 	}
 	again = old.Lifetime() / (4 * renewals)
-	hub, err := r.Hub()
+	hubs, err := r.Hubs(strings.TrimSpace(string(secret.Data[tokenKey])))
 	if err != nil {
 		return again, err
 	}
-	seconds := int64(old.Lifetime() / time.Second)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = r.HubNamespace, account
-	if err := hub.SubResource("token").Create(ctx, owner, request); err != nil {
+	issued, err := request(ctx, hubs, owner, int64(old.Lifetime()/time.Second))
+	if err != nil {
 		ends := time.Unix(old.Expires, 0).UTC()
 		if r.Now().After(ends) {
 			return again, fmt.Errorf(
-				"this member's token expired at %s: kubectl clusterset join --renew, which keeps ID and VIPs: %w",
+				"this member's token expired at %s: kubectl clusterset join --renew --hub-context=HUB, "+
+					"which keeps ID and VIPs: %w",
 				ends.Format(time.RFC3339), err,
 			)
 		}
 		return again, fmt.Errorf(
-			"asking the hub for a new token failed (this one expires at %s; then: kubectl clusterset join --renew): %w",
+			"asking the hub for a new token failed "+
+				"(this one expires at %s; then: kubectl clusterset join --renew --hub-context=HUB): %w",
 			ends.Format(time.RFC3339), err,
 		)
 	}
 	renewed := secret.DeepCopy()
-	renewed.Data[tokenKey] = []byte(request.Status.Token)
+	renewed.Data[tokenKey] = []byte(issued.Token)
 	if err := r.Local.Update(ctx, renewed); err != nil {
 		return again, err
 	}
 	log.FromContext(ctx).
-		Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+		Info("renewed the token for the hub", "expires", issued.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return old.Lifetime() / renewals, nil
+}
+
+// request returns a new token of owner from the first of hubs that issues one, or the errors of all.
+func request(
+	ctx context.Context, hubs []client.Client, owner *corev1.ServiceAccount, seconds int64,
+) (issued authenticationv1.TokenRequestStatus, failed error) {
+	for _, hub := range hubs {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+		attempt, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := hub.SubResource("token").Create(attempt, owner, request)
+		cancel()
+		if err == nil {
+			return request.Status, nil
+		}
+		if failed != nil {
+			err = fmt.Errorf("%w; %w", failed, err)
+		}
+		failed = err
+	}
+	return issued, failed
 }
 
 // due returns the time until a token must be renewed, 0 or less if that is now: also for one that was issued in the

@@ -104,8 +104,13 @@ func TestRenew(t *testing.T) {
 				Cluster:      "east",
 				HubNamespace: "blue",
 				Local:        local,
-				Hub:          func() (client.Client, error) { return hub, nil },
-				Now:          func() time.Time { return time.Unix(issued, 0).Add(c.age) },
+				Hubs: func(token string) ([]client.Client, error) {
+					if token != c.secret {
+						t.Errorf("it authenticates with %q", token)
+					}
+					return []client.Client{hub}, nil
+				},
+				Now: func() time.Time { return time.Unix(issued, 0).Add(c.age) },
 			}
 			again, err := r.Renew(t.Context())
 			if again != c.again || (err == nil) != (c.says == nil) {
@@ -129,5 +134,40 @@ func TestRenew(t *testing.T) {
 				t.Errorf("the token is %q, want %q", got, c.token)
 			}
 		})
+	}
+}
+
+// TestTheNextConnectionIsTried after one that fails, and what both answer is said if neither gives a token.
+func TestTheNextConnectionIsTried(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), authenticationv1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	hub := func(answer error) client.Client {
+		return fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(interceptor.Funcs{
+			SubResourceCreate: func(ctx context.Context, _ client.Client, _ string, _, o client.Object,
+				_ ...client.SubResourceCreateOption) error {
+				if _, limited := ctx.Deadline(); !limited {
+					t.Error("a connection without an answer is in the way of the next one")
+				}
+				o.(*authenticationv1.TokenRequest).Status.Token = "fresh"
+				return answer
+			},
+		}).Build()
+	}
+	wrong, refused := errors.New("no route"), errors.New("Unauthorized")
+	for _, c := range []struct {
+		hubs  []client.Client
+		token string
+		err   string
+	}{
+		{[]client.Client{hub(nil), hub(refused)}, "fresh", "<nil>"},
+		{[]client.Client{hub(wrong), hub(nil)}, "fresh", "<nil>"},
+		{[]client.Client{hub(wrong), hub(refused)}, "", "no route; Unauthorized"},
+	} {
+		issued, err := request(t.Context(), c.hubs, &corev1.ServiceAccount{}, 3600)
+		if issued.Token != c.token || fmt.Sprint(err) != c.err {
+			t.Errorf("token %q and %v, want %q and %s", issued.Token, err, c.token, c.err)
+		}
 	}
 }

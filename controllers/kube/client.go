@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -46,6 +49,18 @@ func ForEach(
 			return err
 		}
 	}
+}
+
+// ProxyURL returns the proxy-url of the kubeconfig that cfg was read from, or "" if it has none.
+func ProxyURL(cfg *rest.Config) string {
+	if cfg.Proxy == nil {
+		return ""
+	}
+	proxy, err := cfg.Proxy(&http.Request{URL: &url.URL{}})
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.String()
 }
 
 // ByName returns objects of a cache, which must not change, in the order of their names.

@@ -7,6 +7,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,12 +42,12 @@ type Gate struct {
 	lease        leaseVersion
 	cleaned      bool      // nothing of the agent is left here, so a leave that waits for the hub need not look again
 	refusedSince time.Time // since when the hub refuses to be told of a leave; zero if it does not
-	forced       bool      // this cluster has left without the hub's knowledge, and the hub may still have its claim
+	forced       bool      // this process left without the hub, which may still have the claim and accept the old token
 }
 
 // ErrLeft is the error of a cluster that has just left.
 var ErrLeft = errors.New(
-	"this cluster has left its clusterset; to make it a member again, run: kubectl clusterset join")
+	"this cluster has left its clusterset; to make it a member again, run: kubectl clusterset join --hub-context=HUB")
 
 // ErrIdentity is the error of a cluster whose ID is no longer the one that this agent started with.
 var ErrIdentity = errors.New("this cluster's ID has changed; the agent restarts with the new one")
@@ -71,7 +72,9 @@ func (g *Gate) Enter(ctx context.Context) error {
 		}
 		return ErrLeft
 	case g.forced:
-		return ErrLeft
+		if joined, err := g.joinedAgain(ctx); !joined {
+			return cmp.Or(err, ErrLeft)
+		}
 	}
 	return g.join(ctx, id == nil)
 }
@@ -105,6 +108,18 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 		log.FromContext(ctx).Info("joined", "clusterset", hubSet.Name, "cluster", g.Cluster)
 	}
 	return err
+}
+
+// joinedAgain returns whether a join has brought a token since deleteToken, and Hub uses it. A kubelet may take two
+// minutes to replace the old one, which the hub may still accept.
+func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
+	secret, err := kube.Get[*corev1.Secret](ctx, g.Local, name)
+	if err != nil || secret == nil {
+		return false, err
+	}
+	token, err := g.Token()
+	return token != "" && token == string(secret.Data["token"]), err
 }
 
 // identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the
@@ -187,17 +202,17 @@ func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alph
 func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (bool, error) {
 	if profile == nil {
 		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, "+
-			"or was evicted; run: kubectl clusterset join", id, namespace)
+			"or was evicted; run: kubectl clusterset join --hub-context=HUB", id, namespace)
 	}
 	holder := profile.Annotations[clusterset.AnnotationClusterUID]
 	joining := profile.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case profile.DeletionTimestamp != nil:
 		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, "+
-			"or is evicted; once it is gone, run: kubectl clusterset join", id)
+			"or is evicted; once it is gone, run: kubectl clusterset join --hub-context=HUB", id)
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		return false, fmt.Errorf("ClusterProfile %s on the hub belongs to a cluster that has left; "+
-			"once it is gone, run: kubectl clusterset join", id)
+			"once it is gone, run: kubectl clusterset join --hub-context=HUB", id)
 	case holder == "" && joining != "" && joining != uid: // this cluster was evicted, and another one gets the ID
 		return false, errors.New(heldBy(id, joining, uid))
 	case holder == "":
@@ -219,9 +234,9 @@ func heldBy(id, holder, uid string) string {
 func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
 // whyRefused does not suggest to leave first: joining again keeps imports and VIPs, and leaving does not.
-const whyRefused = "either they expired (run: kubectl clusterset join --renew), " +
+const whyRefused = "either they expired (run: kubectl clusterset join --renew --hub-context=HUB), " +
 	"or the cluster was evicted or the hub was restored to a time before it joined " +
-	"(run: kubectl clusterset join, which keeps its ID and VIPs; leave if it must stay out)"
+	"(run: kubectl clusterset join --hub-context=HUB, which keeps its ID and VIPs; leave if it must stay out)"
 
 // ExplainRefusal adds cause and remedy to the error of a hub that does not accept this member's credentials. It
 // returns any other error as it is.

@@ -31,8 +31,8 @@ const hubTimeout = 3 * time.Second
 func explainLeaving(err error) error {
 	if refused(err) {
 		return fmt.Errorf("the hub refuses this member's credentials: either they expired "+
-			"(run: kubectl clusterset join --renew, after which leaving continues), "+
-			"or it was evicted (run: kubectl clusterset leave, with --hub-context): %w", err)
+			"(run: kubectl clusterset join --renew --hub-context=HUB, after which leaving continues), "+
+			"or it was evicted (run: kubectl clusterset leave --hub-context=HUB): %w", err)
 	}
 	return err
 }

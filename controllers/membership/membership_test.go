@@ -55,6 +55,37 @@ func TestForcedLeavingAsksNoHub(t *testing.T) {
 	}
 }
 
+// TestAJoinEndsAForcedLeave in the process that left, once its files are those of the join: the hub may still take the
+// old token.
+func TestAJoinEndsAForcedLeave(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	secret := get[*corev1.Secret](t, w.local, kube.SystemNamespace, clusterset.SecretHub)
+	w.token = string(secret.Data["token"])
+	w.wish(t, clusterset.LeavingForced)
+	g := w.gate()
+	for _, refuses := range []error{errors.New("no route"), nil} { // then, only the file has a token, the old one
+		if w.hubRefuses = refuses; !errors.Is(g.Enter(t.Context()), ErrLeft) ||
+			w.property(t, clusterset.PropertySet) != "" {
+			t.Fatal("it has not left")
+		}
+	}
+	secret = get[*corev1.Secret](t, w.local, kube.SystemNamespace, clusterset.SecretHub)
+	secret.Data["token"] = []byte("of the join")
+	if err := w.local.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{w.token, ""} {
+		if w.token = token; !errors.Is(g.Enter(t.Context()), ErrLeft) || w.property(t, clusterset.PropertySet) != "" {
+			t.Errorf("it joined with token %q, which is not the one of the join", token)
+		}
+	}
+	w.token = "of the join"
+	if err := g.Enter(t.Context()); err != nil || w.property(t, clusterset.PropertySet) != "blue" {
+		t.Errorf("%v, a member of %q", err, w.property(t, clusterset.PropertySet))
+	}
+}
+
 // TestWaysOut: whoever cannot leave, or join, is told what to do.
 func TestWaysOut(t *testing.T) {
 	gone := apierrors.NewUnauthorized("token has expired")
@@ -122,7 +153,7 @@ func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace,
 		clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
 	for _, said := range []string{told, ExplainRefusal(gone).Error()} {
-		joins := strings.Index(said, "kubectl clusterset join, which keeps its ID")
+		joins := strings.Index(said, "kubectl clusterset join --hub-context=HUB, which keeps its ID")
 		leaves := strings.Index(said, "leave")
 		if !strings.Contains(said, "join --renew") || joins < 0 || leaves < joins {
 			t.Errorf("it says %q", said)

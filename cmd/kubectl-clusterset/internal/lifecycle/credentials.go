@@ -111,26 +111,52 @@ func (j *join) secret(token string) (secret *unstructured.Unstructured, server s
 }
 
 // address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
-// certificate authority is still the same; else the address in the admin's kubeconfig.
+// certificate authority is still the same; else the address in the admin's kubeconfig. Each comes with its proxy. The
+// admin's proxy is not used for --hub-server: pods may reach that URL directly.
 func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+	was := j.keptAddress()
+	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
 	if j.HubServer != "" {
 		to.Server = j.HubServer
+		if same {
+			to.ProxyURL = was.ProxyURL
+		}
 		return to
 	}
-	if was := j.keptAddress(); was != nil && was.Server != to.Server {
-		if bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData)) {
-			j.Say("the hub's address stays %s; from here, it is %s; to change it: --hub-server", was.Server, to.Server)
-			to.Server, to.TLSServerName = was.Server, was.TLSServerName
-		} else {
-			j.Say("the hub's certificate authority has changed, so its address is %s as from here, not %s any more; "+
-				"if pods do not reach it there: --hub-server", to.Server, was.Server)
+	to.ProxyURL = kube.ProxyURL(cfg)
+	if u, err := url.Parse(to.ProxyURL); err == nil && doctor.Loopback(u.Hostname()) {
+		j.Say("your kubeconfig's proxy %s is on this machine, so pods reach the hub without it", u.Redacted())
+		to.ProxyURL = ""
+	}
+	switch {
+	case was == nil || route(was) == route(to):
+	case same:
+		remedy := "--hub-server"
+		if was.Server == to.Server {
+			remedy = "first delete Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub
 		}
+		j.Say("the hub's address stays %s; from here, it is %s; to change it: %s", route(was), route(to), remedy)
+		to.Server, to.TLSServerName, to.ProxyURL = was.Server, was.TLSServerName, was.ProxyURL
+	default:
+		j.Say("the hub's certificate authority has changed, so its address is %s as from here, not %s any more; "+
+			"if pods do not reach it there: --hub-server", route(to), route(was))
+	}
+	if was == nil && to.ProxyURL != "" {
+		j.Say("pods reach the hub at %s; if they reach it without that proxy: --hub-server", route(to))
 	}
 	if u, err := url.Parse(to.Server); err == nil && doctor.Loopback(u.Hostname()) {
 		j.Say("the hub's address %s is a loopback address; if pods do not reach it there: --hub-server", to.Server)
 	}
 	return to
+}
+
+// route returns a text with the server of c, and with its proxy if it has one, but without the proxy's password.
+func route(c *clientcmdapi.Cluster) string {
+	if u, err := url.Parse(c.ProxyURL); err == nil && c.ProxyURL != "" {
+		return c.Server + " through the proxy " + u.Redacted()
+	}
+	return c.Server
 }
 
 // readSecret reads the agent's current Secret, nil if there is none.

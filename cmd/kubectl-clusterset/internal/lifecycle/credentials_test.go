@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -83,6 +84,59 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 				t.Errorf("it says %q, and not %q", said, c.says)
 			}
 		})
+	}
+}
+
+// TestTheProxyToTheHubGoesWithItsAddress: that of the kubeconfig, but not one on this machine, and not to --hub-server.
+// A member keeps the one that it has. No password is printed.
+func TestTheProxyToTheHubGoesWithItsAddress(t *testing.T) {
+	const hub, ours, other, local = "https://hub", "http://u:secret@proxy:3128", "http://other:3128",
+		"socks5://localhost:1080"
+	kept := func(server, proxy, ca string) *clientcmdapi.Cluster {
+		return &clientcmdapi.Cluster{Server: server, ProxyURL: proxy, CertificateAuthorityData: []byte(ca)}
+	}
+	for what, c := range map[string]struct {
+		was         *clientcmdapi.Cluster
+		from, given string // the proxy-url of the kubeconfig, and --hub-server
+		server      string
+		proxy       string
+		says        string
+	}{
+		"none":                     {nil, "", "", hub, "", ""},
+		"first join":               {nil, ours, "", hub, ours, hub + " through the proxy http://u:xxxxx@proxy:3128"},
+		"on this machine":          {nil, local, "", hub, "", "is on this machine"},
+		"with --hub-server":        {nil, ours, "https://new", "https://new", "", ""},
+		"the same":                 {kept(hub, ours, "ca"), ours, "", hub, ours, ""},
+		"kept":                     {kept(hub, ours, "ca"), other, "", hub, ours, "first delete Secret"},
+		"kept, with the address":   {kept("https://old", ours, "ca"), other, "", "https://old", ours, "--hub-server"},
+		"kept, with --hub-server":  {kept(hub, ours, "ca"), other, "https://new", "https://new", ours, ""},
+		"kept, without a proxy":    {kept(hub, "", "ca"), ours, "", hub, "", "stays " + hub + ";"},
+		"of another hub":           {kept(hub, ours, "old"), other, "", hub, other, "authority has changed"},
+		"another hub, and address": {kept(hub, ours, "old"), other, "https://new", "https://new", "", ""},
+	} {
+		o, said := options(nil)
+		j := &join{JoinOptions: &JoinOptions{Options: *o, HubServer: c.given}}
+		if c.was != nil {
+			text, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"hub": c.was},
+				Contexts: map[string]*clientcmdapi.Context{"hub": {Cluster: "hub"}}, CurrentContext: "hub"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.kept = &corev1.Secret{Data: map[string][]byte{kubeconfigKey: text}}
+		}
+		cfg, err := clientcmd.NewDefaultClientConfig(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+			"hub": kept(hub, c.from, "ca")}, Contexts: map[string]*clientcmdapi.Context{"hub": {Cluster: "hub"}},
+			CurrentContext: "hub"}, nil).ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, text := j.address(cfg), said.String()
+		if to.Server != c.server || to.ProxyURL != c.proxy {
+			t.Errorf("%s: %s through %q, want %s through %q", what, to.Server, to.ProxyURL, c.server, c.proxy)
+		}
+		if !strings.Contains(text, c.says) || c.says == "" && text != "" || strings.Contains(text, "secret") {
+			t.Errorf("%s: it says %q, want %q", what, text, c.says)
+		}
 	}
 }
 

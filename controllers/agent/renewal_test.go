@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// schemed is a manager that has a scheme, and nothing else.
+type schemed struct{ manager.Manager }
+
+func (schemed) GetScheme() *runtime.Scheme { return Scheme() }
+
+// TestATokenIsRenewedOverTheConnectionThatWorks, if a join has brought a wrong address: as whoever has the token of the
+// Secret, and not as whoever the connection is of.
+func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
+	var as []string
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer := `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[` +
+			`{"name":"serviceaccounts","namespaced":true,"kind":"ServiceAccount","verbs":["get"]}]}`
+		switch {
+		case r.Method == http.MethodPost:
+			as = append(as, r.Header.Get("Authorization")+" "+r.URL.Path)
+			answer = `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","status":{"token":"fresh"}}`
+		case r.URL.Path == "/api":
+			answer = `{"kind":"APIVersions","versions":["v1"]}`
+		case strings.HasPrefix(r.URL.Path, "/apis"):
+			answer = `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer hub.Close()
+	works := &rest.Config{Host: hub.URL, BearerToken: "of the connection"}
+	given := &rest.Config{Host: "http://127.0.0.1:1", BearerToken: "of the file"}
+	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
+	hubs := func() []client.Client {
+		t.Helper()
+		hubs, err := renewalHubs(a, "of the Secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hubs
+	}
+	if n := len(hubs()); n != 1 {
+		t.Errorf("before there is a connection: %d ways to the hub", n)
+	}
+	a.linked.Store(&link{config: works})
+	answers := 0
+	for _, hub := range hubs() {
+		account, request := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
+		account.Namespace, account.Name = "blue", "mcs-east"
+		if err := hub.SubResource("token").Create(t.Context(), account, request); err == nil {
+			answers++
+		}
+	}
+	if want := "Bearer of the Secret /api/v1/namespaces/blue/serviceaccounts/mcs-east/token"; answers != 1 ||
+		len(as) != 1 || as[0] != want {
+		t.Errorf("%d tokens, asked for as %q, want %q", answers, as, want)
+	}
+	if given = works; len(hubs()) != 1 {
+		t.Error("the same way is tried twice")
+	}
+}
