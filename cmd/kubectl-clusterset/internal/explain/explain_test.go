@@ -238,10 +238,12 @@ var causes = []struct {
 	{"a Service in such a namespace", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Name.Namespace, f.Service = nil, "kube-system", &corev1.Service{}
+		seen(f, 41)
 	}, "ClusterSets exclude namespace kube-system by default\n  → use another namespace"},
 	{"a Service that cannot be exported", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Service = nil, &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+		seen(f, 41)
 	}, "of type ExternalName, which cannot be exported\n  → create the Service in each cluster"},
 	{"a family that others lack", func(f *explain.Facts) {
 		f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
@@ -249,7 +251,8 @@ var causes = []struct {
 	{"an export to nobody", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
 			Annotations: map[string]string{clusterset.AnnotationExportTo: "cluster=wset, region=eu"}}}
-	}, "export-to names cluster wset, and this cluster knows no such member"},
+	}, "export-to names cluster wset, and this cluster knows no such member\n  → change the annotation " +
+		"clusterset-dns.io/export-to; to list members: kubectl clusterset status\n"},
 	{"the agent is down", gone,
 		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
 	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
@@ -311,17 +314,25 @@ var causes = []struct {
 	{"one cluster expired, and all pods of the other down", func(f *explain.Facts) {
 		f.Leases = []coordinationv1.Lease{dead("east")}
 		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
-	}, "x no endpoint is ready in west, and east has expired, so its endpoints are withheld: connections to its VIP " +
-		"fail\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; " +
+	}, "x no endpoint is ready in west, and east has expired: connections to its VIP fail\n  → kubectl -n shop get " +
+		"pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in cluster east: kubectl " +
+		"clusterset doctor\n"},
+	{"one cluster of a Headless name expired, and all pods of the other down", func(f *explain.Facts) {
+		headless(f)
+		f.Leases = []coordinationv1.Lease{dead("east")}
+		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
+	}, "x no endpoint is ready in west, and east has expired: a Headless name without ready endpoints does not " +
+		"exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; " +
 		"in cluster east: kubectl clusterset doctor\n"},
-	{"the hub, which is no member", func(f *explain.Facts) {
-		f.Set, f.HubOf = "", []string{"blue"}
-		gone(f)
-	}, "x this cluster is no member: it is the hub of blue\n  → name a member with --context\n"},
+	{"one of three expired, and all pods of another down", func(f *explain.Facts) {
+		f.Records = append(f.Records, record("north", 3, nil))
+		f.Leases = []coordinationv1.Lease{dead("north")}
+		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
+	}, "! no endpoint is ready in east, and north has expired: the other clusters serve the name\n"},
 	{"every cluster expired", func(f *explain.Facts) {
 		f.Leases, f.Slices = []coordinationv1.Lease{dead("east"), dead("west")}, nil
 	}, "x every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail\n" +
-		"  → in cluster east: kubectl clusterset doctor\n"},
+		"  → in cluster east, west: kubectl clusterset doctor\n"},
 	{"all pods of one cluster down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
 	}, "! no endpoint is ready in east: the other clusters serve the name\n  → in cluster east: kubectl -n shop " +
@@ -374,7 +385,7 @@ var causes = []struct {
 	{"own export is new", func(f *explain.Facts) {
 		f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now()
 		f.Export.CreationTimestamp = metav1.NewTime(f.Now.Add(-time.Second))
-	}, "! the agent has not read this cluster's new ServiceExport yet\n  → run the command again\n"},
+	}, "! the agent has not read this cluster's new ServiceExport yet\n  → wait a moment and run the command again\n"},
 	{"conflict", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict",
@@ -519,6 +530,61 @@ func TestTheCauseIsNamed(t *testing.T) {
 				t.Errorf("no %q in:\n%s", c.want, got)
 			}
 		})
+	}
+}
+
+// TestNoRemedyWhileTheAgentIsNew: neither for what it has not done yet, nor for what it has not updated yet.
+func TestNoRemedyWhileTheAgentIsNew(t *testing.T) {
+	export := func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
+	}
+	const wait = "wait a moment and run the command again"
+	for what, change := range map[string]func(*explain.Facts){
+		"this cluster's agent has not created a ServiceImport": gone,
+		"no cluster exports the name":                          func(f *explain.Facts) { gone(f); f.Records = nil },
+		"has a Service shop/web without a ServiceExport": func(f *explain.Facts) {
+			gone(f)
+			f.Records, f.Service = nil, &corev1.Service{}
+		},
+		"but there is a ServiceImport":          func(f *explain.Facts) { f.Records = nil },
+		"connections to its VIP fail":           func(f *explain.Facts) { f.Slices = nil },
+		"this cluster's agent last saw the hub": func(f *explain.Facts) { seen(f, 41) },
+		"the agent has set no condition":        export,
+		"this cluster's ServiceExport is not on": func(f *explain.Facts) {
+			export(f)
+			f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting")}
+		},
+	} {
+		for age, waits := range map[time.Duration]bool{14 * time.Second: true, 15 * time.Second: false} {
+			f := member()
+			f.Now = start
+			change(f)
+			f.AgentReady = f.Now.Add(-age)
+			checkRemedy(t, f, what, wait, waits)
+			if len(f.Leases) > 0 {
+				continue
+			}
+			seen(f, 0)
+			f.AgentReady, f.Leases[0].CreationTimestamp = time.Time{}, metav1.NewTime(f.Now.Add(-age))
+			checkRemedy(t, f, what, wait, waits)
+		}
+	}
+}
+
+// checkRemedy checks whether the only finding that contains what has a remedy.
+func checkRemedy(t *testing.T, f *explain.Facts, what, remedy string, want bool) {
+	t.Helper()
+	n := 0
+	for _, found := range explain.Explain(f).Findings {
+		if strings.Contains(found.What, what) {
+			if n++; (found.Remedy == remedy) != want {
+				t.Errorf("%q: %q", found.What, found.Remedy)
+			}
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d findings: %s", n, what)
 	}
 }
 

@@ -45,13 +45,10 @@ func (r *Report) addFindings(
 		r.error(f.doctor(), "this cluster's agent lacks rights, such as to %s: later changes are "+
 			"missing here, and this cluster's exports are not updated", f.AgentLacks[0])
 	case expired && f.Import != nil && exported:
-		r.warn(f.doctor(), "this cluster's agent last saw the hub at %s: later changes are missing "+
+		r.warn(f.settled(f.doctor()), "this cluster's agent last saw the hub at %s: later changes are missing "+
 			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
 	switch {
-	case f.Set == "" && len(f.HubOf) > 0:
-		r.error("name a member with --context", "this cluster is no member: it is the hub of %s",
-			strings.Join(f.HubOf, ", "))
 	case f.Set == "" && !f.unread(Membership):
 		r.error(f.Join(), "this cluster is a member of no ClusterSet")
 	case f.Leaving:
@@ -68,7 +65,7 @@ func (r *Report) addFindings(
 		if !f.NoAdmin {
 			remedy = facts.AgentLog + "; " + remedy
 		}
-		r.error(remedy,
+		r.error(f.settled(remedy),
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && len(elsewhere) > 0:
 		first := elsewhere[0]
@@ -95,14 +92,14 @@ func (r *Report) addFindings(
 		}
 		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
 			first, seen := f.lastSeen()
-			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first,
-				facts.AgentLog, ns, name),
+			r.warn(f.settled(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s",
+				first, facts.AgentLog, ns, name)),
 				"%sno cluster exports the name to this cluster, but there is a ServiceImport", seen)
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
 			f.imports() {
-			r.error(r.pods(f, r.without()),
-				"no endpoint is ready: a Headless name without ready endpoints does not exist")
+			r.error(r.pods(f, r.without()), "%s: a Headless name without ready endpoints does not exist",
+				r.unready())
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
 			r.addTraffic(f, merged)
@@ -149,16 +146,11 @@ func (r *Report) addTraffic(f *Facts, merged *conflict.Merged) {
 		r.error(r.pods(f, nil),
 			"every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail")
 	case !slices.ContainsFunc(r.Exporters, ready):
-		remedy, what := r.pods(f, r.without()), "no endpoint is ready in "+strings.Join(r.without(), ", ")
-		if gone := r.expired(); len(gone) > 0 {
-			what += ", and " + strings.Join(gone, ", ") + " has expired, so its endpoints are withheld"
-			remedy += "; in cluster " + strings.Join(gone, ", ") + ": kubectl clusterset doctor"
-		}
-		r.error(remedy, "%s: connections to its VIP fail", what)
+		r.error(r.pods(f, r.without()), "%s: connections to its VIP fail", r.unready())
 	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
 		remedy := "change the annotation " + clusterset.AnnotationPreference
-		if none := r.without(); len(none) > 0 {
-			remedy = r.pods(f, none) + "; or " + remedy
+		if r.unready() != "" {
+			remedy += "; or " + r.pods(f, r.without())
 		}
 		r.error(remedy, "the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
 	}
@@ -225,20 +217,28 @@ func (r *Report) expired() (clusters []string) {
 	return clusters
 }
 
+// unready is which exporters serve no endpoint, and why; "" if all serve one.
+func (r *Report) unready() string {
+	var all []string
+	if none := r.without(); len(none) > 0 {
+		all = append(all, "no endpoint is ready in "+strings.Join(none, ", "))
+	}
+	for _, id := range r.expired() {
+		all = append(all, id+" has expired")
+	}
+	return strings.Join(all, ", and ")
+}
+
 // addIdle adds that some clusters export the name and have no ready endpoint, while others have.
 func (r *Report) addIdle(f *Facts) {
 	if none := r.without(); len(none) > 0 &&
 		slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
-		r.warn(r.pods(f, none), "no endpoint is ready in %s: the other clusters serve the name",
-			strings.Join(none, ", "))
+		r.warn(r.pods(f, none), "%s: the other clusters serve the name", r.unready())
 	}
 }
 
-// pods is where to look for endpoints that are not ready. Without clusters, all have expired.
+// pods is where to look for endpoints that are not ready in clusters, and for exporters that have expired.
 func (r *Report) pods(f *Facts, clusters []string) string {
-	if len(clusters) == 0 {
-		return "in cluster " + r.Exporters[0].Cluster + ": kubectl clusterset doctor"
-	}
 	look := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %[1]s get endpointslices -l %s=%s", f.Name.Namespace,
 		discoveryv1.LabelServiceName, f.Name.Name)
 	var all []string
@@ -249,7 +249,10 @@ func (r *Report) pods(f *Facts, clusters []string) string {
 	if len(others) > 0 {
 		all = append(all, "in cluster "+strings.Join(others, ", ")+": "+look)
 	}
-	return strings.Join(all, "; ")
+	if gone := r.expired(); len(gone) > 0 {
+		all = append(all, "in cluster "+strings.Join(gone, ", ")+": kubectl clusterset doctor")
+	}
+	return f.settled(strings.Join(all, "; "))
 }
 
 // doctor is the command that names the cause in this cluster, for whoever has the rights.
@@ -258,6 +261,25 @@ func (f *Facts) doctor() string {
 		return "ask a cluster admin to run: kubectl clusterset doctor"
 	}
 	return "kubectl clusterset doctor"
+}
+
+// soon is how long an agent may take to read a new ServiceExport, or everything after it has become ready.
+const soon = 15 * time.Second
+
+const again = "wait a moment and run the command again"
+
+// settled returns a remedy, or to wait if the agent became ready or first renewed its Lease on the hub only just now.
+func (f *Facts) settled(remedy string) string {
+	began := f.AgentReady
+	for i := range f.Leases {
+		if l := &f.Leases[i]; l.Name == clusterset.LeaseRenewed && l.CreationTimestamp.After(began) {
+			began = l.CreationTimestamp.Time
+		}
+	}
+	if !began.IsZero() && f.Now.Sub(began).Abs() < soon {
+		return again
+	}
+	return remedy
 }
 
 // export is the command that exports a Service of this cluster.
@@ -305,26 +327,23 @@ func (r *Report) addNotExported(f *Facts) {
 	switch {
 	case f.Export != nil: // addOwnExport has the reason
 	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):
-		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
+		r.error("use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	case f.Service != nil && f.Service.Spec.Type == corev1.ServiceTypeExternalName:
-		r.error(first+"create the Service in each cluster", "%sno cluster exports the name, and this cluster's "+
+		r.error("create the Service in each cluster", "%sno cluster exports the name, and this cluster's "+
 			"Service %s/%s is of type ExternalName, which cannot be exported", seen, ns, name)
 	case f.Service != nil && !f.unread(Exports):
-		r.error(first+export(f.Name),
+		r.error(f.settled(first+export(f.Name)),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
-		r.error(first+"in the cluster of the Service: "+export(f.Name)+"; if it has a ServiceExport already: kubectl "+
-			"clusterset explain "+name+"."+ns, "%sno cluster exports the name", seen)
+		r.error(f.settled(first+"in the cluster of the Service: "+export(f.Name)+"; if it has a ServiceExport "+
+			"already: kubectl clusterset explain "+name+"."+ns), "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
 		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",
 			other.Name, other.Namespace, Zone)
 	}
 }
-
-// soon is how long an agent may take to read a new ServiceExport.
-const soon = 10 * time.Second
 
 // addOwnExport adds what is wrong with this cluster's ServiceExport.
 func (r *Report) addOwnExport(f *Facts) {
@@ -334,17 +353,17 @@ func (r *Report) addOwnExport(f *Facts) {
 	switch member := f.Set != "" || f.unread(Membership); {
 	case !member || f.Leaving || len(f.Export.Status.Conditions) > 0:
 	case f.Now.Sub(f.Export.CreationTimestamp.Time) < soon:
-		r.warn("run the command again", "the agent has not read this cluster's new ServiceExport yet")
+		r.warn(again, "the agent has not read this cluster's new ServiceExport yet")
 	default:
-		r.error(f.doctor(), "the agent has set no condition on this cluster's ServiceExport")
+		r.error(f.settled(f.doctor()), "the agent has set no condition on this cluster's ServiceExport")
 	}
 	for _, entry := range strings.Split(f.Export.Annotations[clusterset.AnnotationExportTo], ",") {
 		id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
 		if ok && id != f.ID && !f.unread(Leases) && !slices.ContainsFunc(f.Leases, func(l coordinationv1.Lease) bool {
 			return l.Labels[liveness.LabelSource] == id
 		}) {
-			r.warn("kubectl clusterset status; or change the annotation "+clusterset.AnnotationExportTo,
-				"export-to names cluster %s, and this cluster knows no such member", id)
+			r.warn("change the annotation "+clusterset.AnnotationExportTo+"; to list members: kubectl clusterset "+
+				"status", "export-to names cluster %s, and this cluster knows no such member", id)
 		}
 	}
 	r.Findings = append(r.Findings, facts.LeftOut(f.Export)...)
@@ -360,7 +379,7 @@ func (r *Report) addOwnExport(f *Facts) {
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
-			r.error(f.doctor(), "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
+			r.error(f.settled(f.doctor()), "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionConflict && ok:
 			r.warn("make the Services and ServiceExports of all clusters the same, or accept the oldest", "%s",

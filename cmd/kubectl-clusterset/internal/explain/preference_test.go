@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -54,7 +55,7 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
 	r := explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
-		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "→ kubectl -n shop get pods; ") {
+		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "/preference; or kubectl -n shop ") {
 		t.Error(got)
 	}
 
@@ -64,6 +65,13 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 	r = explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "connections to its VIP fail\n  → change the annotation") {
 		t.Errorf("all endpoints are ready:\n%s", got)
+	}
+
+	f.Records[0], f.Slices = record("north", 1, nil), f.Slices[1:]
+	f.Leases = []coordinationv1.Lease{dead("north")}
+	r = explain.Explain(f)
+	if got := text(&r); !strings.Contains(got, "/preference; or in cluster north: kubectl clusterset doctor\n") {
+		t.Error(got)
 	}
 }
 

@@ -3,8 +3,11 @@ package gather
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
@@ -45,7 +49,10 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.Membership, _, err = membership(ctx, c)
 	allow(explain.Membership, err)
 	if err == nil && f.Set == "" {
-		f.HubOf = cluster.RoleOf(ctx, c).HubOf
+		if of := cluster.RoleOf(ctx, c).HubOf; len(of) > 0 {
+			return nil, report.WithRemedy(fmt.Errorf("this cluster is no member: it is the hub of ClusterSet %s",
+				strings.Join(of, ", ")), "name a member with --context")
+		}
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
 	f.NamespaceExists = ns != nil && ns.DeletionTimestamp == nil
@@ -89,6 +96,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	// Users may lack the right: then the age of the agent's Lease says it later.
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
+	f.AgentReady = availableSince(agent)
 	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)
 	_, f.DNSDown = dnsState(ctx, c)
 	if f.NoAdmin = apierrors.IsForbidden(err); !f.NoAdmin {
@@ -99,6 +107,19 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		return nil, c.Failed(err, "reading what concerns %s", name)
 	}
 	return f, nil
+}
+
+// availableSince returns since when a Deployment is available; zero if it is not, or is nil.
+func availableSince(d *appsv1.Deployment) (at time.Time) {
+	if d == nil {
+		return at
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionTrue {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
 }
 
 // recordsOf reads what each cluster exports under the name.

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,9 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -86,5 +89,32 @@ func TestExplainReadsWhetherDNSIsReady(t *testing.T) {
 		types.NamespacedName{Namespace: "shop", Name: "web"})
 	if err != nil || f.DNSDown == nil || f.DNSDown.What != "Deployment coredns is scaled to 0" {
 		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestExplainReadsSinceWhenTheAgentIsReady: its findings may be of before.
+func TestExplainReadsSinceWhenTheAgentIsReady(t *testing.T) {
+	at := metav1.Now().Rfc3339Copy()
+	for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+		agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+			Name: manifest.AgentDeployment}}
+		agent.Status.Conditions = []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentAvailable, Status: status, LastTransitionTime: at}}
+		f, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), agent),
+			types.NamespacedName{Namespace: "shop", Name: "web"})
+		if err != nil || f.AgentReady.Equal(at.Time) != (status == corev1.ConditionTrue) {
+			t.Errorf("%s: %+v, %v", status, f, err)
+		}
+	}
+}
+
+// TestNoNameIsExplainedInAHubThatIsNoMember: there is none, and it need not join.
+func TestNoNameIsExplainedInAHubThatIsNoMember(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+	_, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), set),
+		types.NamespacedName{Namespace: "shop", Name: "web"})
+	const want = "this cluster is no member: it is the hub of ClusterSet blue\n  → name a member with --context"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
 	}
 }
