@@ -96,7 +96,7 @@ func corefileParses(f *Facts) []report.Finding {
 		return wrong(f.edit(),
 			"parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with this one", err)
 	case c.Twice() != "":
-		return wrong(f.edit()+", and remove one of them",
+		return wrong("to remove one of them: "+f.edit(),
 			"two server blocks of the Corefile are for %s: CoreDNS does not apply it, and does not start with it",
 			c.Twice())
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
@@ -188,7 +188,7 @@ func noStanza(f *Facts, c *corefile.Corefile) []report.Finding {
 	}
 	for _, l := range b.All("kubernetes") {
 		if l.Option(plugin) != nil {
-			return wrong(InstallDNS+"; then "+f.edit()+", and remove the option",
+			return wrong(InstallDNS+"; then, to remove the option: "+f.edit(),
 				"the option multicluster of the plugin kubernetes answers %s, ClusterSetIP names only in part", zone)
 		}
 	}
@@ -200,7 +200,7 @@ func noStanza(f *Facts, c *corefile.Corefile) []report.Finding {
 	}
 	for _, l := range b.Plugins {
 		if name := l.Name(); strings.HasPrefix(name, "mul") && name != "multisocket" {
-			return wrong(f.edit()+", and write "+plugin, "the server block %s of the Corefile has a line %s, which is "+
+			return wrong("to write "+plugin+": "+f.edit(), "the server block %s of the Corefile has a line %s, which is "+
 				"no plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
 		}
 	}
@@ -274,7 +274,7 @@ func otherPlugins(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 			}
 		}
 		if option && len(b.All(plugin)) > 0 {
-			out = append(out, report.Warningf(f.edit()+", and remove the option",
+			out = append(out, report.Warningf("to remove the option: "+f.edit(),
 				"the plugin kubernetes has the option multicluster as well, which only costs watches: ours comes "+
 					"first"))
 		}
@@ -284,7 +284,7 @@ func otherPlugins(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 			// A template is CLASS TYPE [ZONE...]; without a zone it is for all of the block.
 			args := l.Args()
 			if mentions(l) || name == "template" && (len(args) <= 2 || serves(args[2:])) {
-				out = append(out, report.Warningf(f.edit()+", and check that it leaves the zone alone",
+				out = append(out, report.Warningf("to check that it leaves the zone alone: "+f.edit(),
 					"%q comes before %s and may answer %s", strings.Join(l.Words, " "), plugin, zone))
 			}
 		}
@@ -307,7 +307,7 @@ func withoutReady(f *Facts, b *corefile.Block) []report.Finding {
 	if len(b.All(plugin)) == 0 || len(b.All("ready")) > 0 {
 		return nil
 	}
-	return warn(f.edit()+", and add the line ready to it",
+	return warn("to add the line ready to it: "+f.edit(),
 		"the server block %s has no ready: Pods are ready before they can answer %s", keys(b), zone)
 }
 
@@ -341,20 +341,20 @@ func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 		func(i mcsv1beta1.ServiceImport) bool { return i.Spec.Type == mcsv1beta1.Headless })
 	for _, l := range b.All(plugin) {
 		if l.Option("noendpoints") != nil && headless {
-			out = append(out, report.Errorf(f.edit()+", and remove noendpoints",
+			out = append(out, report.Errorf("to remove noendpoints: "+f.edit(),
 				"the option noendpoints hides the names of Headless imports"))
 		}
 		only := l.Values("namespaces")
 		for i := range f.Imported {
 			if ns := f.Imported[i].Namespace; len(only) > 0 && !slices.Contains(only, ns) {
-				out = append(out, report.Warningf(f.edit()+", and add "+ns+" to the option namespaces",
+				out = append(out, report.Warningf("to add "+ns+" to the option namespaces: "+f.edit(),
 					"namespace %s has imports, and the option namespaces hides them", ns))
 				break
 			}
 		}
 		if ttl := l.Option("ttl"); ttl != nil && len(ttl.Args()) == 1 {
 			if n, err := strconv.Atoi(ttl.Args()[0]); err == nil && n > 60 {
-				out = append(out, report.Warningf(f.edit()+", and set ttl 5",
+				out = append(out, report.Warningf("to set ttl 5: "+f.edit(),
 					"clients keep answers for %d s, and notice changes that much later", n))
 			}
 		}
@@ -377,7 +377,7 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 			continue
 		}
 		if stale := l.Option("serve_stale"); stale != nil && !disabled(l, "success") {
-			return wrong(edit+", and add \"disable success "+zone+"\" to cache",
+			return wrong("to add \"disable success "+zone+"\" to cache: "+edit,
 				"%s's cache serves stale answers of %s: addresses of removed endpoints for up to an hour", who, zone)
 		}
 		var kept []string
@@ -387,7 +387,7 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 			}
 		}
 		if len(kept) > 0 {
-			return warn(edit+", and add "+zone+" to \"disable success\" and \"disable denial\" of cache; "+
+			return warn("to add "+zone+" to \"disable success\" and \"disable denial\" of cache: "+edit+"; "+
 				report.DocsCorefile,
 				"%s's cache keeps %s of %s: answers are out of date for that long", who, strings.Join(kept, " and "),
 				zone)
@@ -424,7 +424,7 @@ func disabled(l *corefile.Line, kind string) bool {
 func reload(f *Facts, c *corefile.Corefile) []report.Finding {
 	reloads := slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
 	if c.For(zone, "53") != nil && !reloads {
-		return warn(f.edit()+", and add the line reload",
+		return warn("to add the line reload: "+f.edit(),
 			"the Corefile has no reload: changes apply when the pods restart")
 	}
 	return nil
