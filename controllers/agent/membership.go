@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,13 +73,16 @@ func renewalHubs(a *Agent, token string) (hubs []client.Client, err error) {
 		return nil, err
 	}
 	configs := []*rest.Config{cfg}
-	if l := a.linked.Load(); l != nil && !reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
+	// Another CA may be another hub's, which must not see this one's token.
+	if l := a.linked.Load(); l != nil && bytes.Equal(l.config.CAData, cfg.CAData) &&
+		!reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
 		configs = append(configs, l.config)
 	}
 	for _, cfg := range configs {
 		cfg = rest.CopyConfig(cfg)
 		cfg.BearerToken, cfg.BearerTokenFile = token, ""
-		cfg.Dial = nil // each such function makes a transport of its own
+		cfg.Dial = nil               // each such function makes a transport of its own
+		cfg.Timeout = attemptTimeout // also of the discovery before
 		hub, err := client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
 		if err != nil {
 			return nil, err

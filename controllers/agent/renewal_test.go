@@ -2,10 +2,12 @@ package agent
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,12 @@ func (schemed) GetScheme() *runtime.Scheme { return Scheme() }
 // TestATokenIsRenewedOverTheConnectionThatWorks, if a join has brought a wrong address: as whoever has the token of the
 // Secret, and not as whoever the connection is of.
 func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
+	t.Parallel() // it waits for the address that does not answer
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	var as []string
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -41,7 +49,7 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	}))
 	defer hub.Close()
 	works := &rest.Config{Host: hub.URL, BearerToken: "of the connection"}
-	given := &rest.Config{Host: "http://127.0.0.1:1", BearerToken: "of the file"}
+	given := &rest.Config{Host: "http://" + silent.Addr().String(), BearerToken: "of the file"}
 	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
 	hubs := func() []client.Client {
 		t.Helper()
@@ -54,8 +62,12 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	if n := len(hubs()); n != 1 {
 		t.Errorf("before there is a connection: %d ways to the hub", n)
 	}
+	a.linked.Store(&link{config: &rest.Config{Host: hub.URL, TLSClientConfig: rest.TLSClientConfig{CAData: []byte("b")}}})
+	if len(hubs()) != 1 {
+		t.Error("the token goes to a hub with another CA")
+	}
 	a.linked.Store(&link{config: works})
-	answers := 0
+	answers, began := 0, time.Now()
 	for _, hub := range hubs() {
 		account, request := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
 		account.Namespace, account.Name = "blue", "mcs-east"
@@ -66,6 +78,9 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	if want := "Bearer of the Secret /api/v1/namespaces/blue/serviceaccounts/mcs-east/token"; answers != 1 ||
 		len(as) != 1 || as[0] != want {
 		t.Errorf("%d tokens, asked for as %q, want %q", answers, as, want)
+	}
+	if took := time.Since(began); took > 2*attemptTimeout {
+		t.Errorf("it took %v, and the attempt has less for both", took)
 	}
 	if given = works; len(hubs()) != 1 {
 		t.Error("the same way is tried twice")

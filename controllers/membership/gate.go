@@ -43,6 +43,7 @@ type Gate struct {
 	cleaned      bool      // nothing of the agent is left here, so a leave that waits for the hub need not look again
 	refusedSince time.Time // since when the hub refuses to be told of a leave; zero if it does not
 	forced       bool      // this process left without the hub, which may still have the claim and accept the old token
+	dropped      string    // the token that it deleted then
 }
 
 // ErrLeft is the error of a cluster that has just left.
@@ -111,7 +112,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 }
 
 // joinedAgain returns whether a join has brought a token since deleteToken, and Hub uses it. A kubelet may take two
-// minutes to replace the old one, which the hub may still accept.
+// minutes to replace the old one, which the hub may still accept. Something else than a join may restore the old one.
 func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
 	secret, err := kube.Get[*corev1.Secret](ctx, g.Local, name)
@@ -119,7 +120,7 @@ func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	token, err := g.Token()
-	return token != "" && token == string(secret.Data["token"]), err
+	return token != "" && token != g.dropped && token == string(secret.Data["token"]), err
 }
 
 // identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the

@@ -170,7 +170,7 @@ func (g *Gate) deleteToken(ctx context.Context) error {
 	if err != nil || secret == nil || len(secret.Data["token"]) == 0 {
 		return err
 	}
-	secret.Data["token"] = nil
+	g.dropped, secret.Data["token"] = string(secret.Data["token"]), nil
 	return g.Local.Update(ctx, secret)
 }
 

@@ -75,10 +75,22 @@ func TestAJoinEndsAForcedLeave(t *testing.T) {
 	if err := w.local.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
+	old := w.token
 	for _, token := range []string{w.token, ""} {
 		if w.token = token; !errors.Is(g.Enter(t.Context()), ErrLeft) || w.property(t, clusterset.PropertySet) != "" {
 			t.Errorf("it joined with token %q, which is not the one of the join", token)
 		}
+	}
+	secret.Data["token"] = []byte(old)
+	if err := w.local.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if w.token = old; !errors.Is(g.Enter(t.Context()), ErrLeft) {
+		t.Error("it joined with its old token, which something else than a join has restored")
+	}
+	secret.Data["token"] = []byte("of the join")
+	if err := w.local.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
 	}
 	w.token = "of the join"
 	if err := g.Enter(t.Context()); err != nil || w.property(t, clusterset.PropertySet) != "blue" {

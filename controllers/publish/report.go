@@ -3,7 +3,7 @@ package publish
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,7 +58,7 @@ func published(own *hubv1alpha1.ServiceExportRecord, failed error) metav1.Condit
 	switch {
 	case failed != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, hubv1alpha1.ReasonFailed
-		c.Message = fmt.Sprintf("Publishing failed, and is retried: %v", failed)
+		c.Message = "Publishing failed, and is retried: " + strings.ReplaceAll(failed.Error(), "\n", "; ")
 	case own.Spec.Withdrawn:
 		c.Reason, c.Message = hubv1alpha1.ReasonWithdrawn, "The hub has the withdrawal."
 	default:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -95,10 +96,18 @@ func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 	for i := range sets.Items {
 		r.HubOf = append(r.HubOf, sets.Items[i].Namespace)
 	}
-	if _, set, err := c.Properties(ctx); err == nil && set != nil {
-		_ = c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
-		r.MemberOf, r.Server = set.Spec.Value, facts.HubServer(leases.Items)
+	id, set, err := c.Properties(ctx)
+	if err != nil || set == nil {
+		return r
 	}
+	if id != nil && !slices.Contains(r.HubOf, set.Spec.Value) {
+		name := client.ObjectKey{Namespace: set.Spec.Value, Name: id.Spec.Value}
+		if own, err := kube.Get[*coordinationv1.Lease](ctx, c, name); err == nil && own != nil {
+			return r // it was a member of a ClusterSet of its own, which is lost
+		}
+	}
+	_ = c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
+	r.MemberOf, r.Server = set.Spec.Value, facts.HubServer(leases.Items)
 	return r
 }
 

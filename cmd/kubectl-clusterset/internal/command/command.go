@@ -111,7 +111,7 @@ func advised(command string, err error) error {
 	}
 	remedy := "if you lack a right, run the command as a cluster admin"
 	if role := developers[command]; role != "" {
-		remedy += ", or with role " + role + " in the namespace"
+		remedy += ", or in a member with role " + role + " in the namespace"
 	}
 	if strings.HasPrefix(err.Error(), "the hub: ") {
 		remedy += "; or name the ClusterSet's namespace with --hub-namespace"

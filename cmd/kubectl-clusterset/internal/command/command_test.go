@@ -124,7 +124,7 @@ func TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace(t *testing.T) {
 func TestDevelopersAreToldTheirRole(t *testing.T) {
 	for command, told := range map[string]bool{"explain": true, "status": false} {
 		err := advised(command, apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
-		if strings.Contains(err.Error(), "or with role view in the namespace") != told {
+		if strings.Contains(err.Error(), "or in a member with role view in the namespace") != told {
 			t.Errorf("%s: %v", command, err)
 		}
 	}

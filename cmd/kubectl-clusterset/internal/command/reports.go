@@ -54,6 +54,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 		}
 		all := status.Examine(facts)
 		r.hubNamespace = facts.Namespace // for remedies
+		r.hubIsThis = facts.Member == nil && r.hubKubeconfig+r.hubContext == ""
 		r.flags().Repeat(all.Findings)
 		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
 			status.Print(r.out, &all, wide, gather.Now(facts))

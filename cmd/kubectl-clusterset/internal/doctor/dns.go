@@ -200,8 +200,8 @@ func noStanza(f *Facts, c *corefile.Corefile) []report.Finding {
 	}
 	for _, l := range b.Plugins {
 		if name := l.Name(); strings.HasPrefix(name, "mul") && name != "multisocket" {
-			return wrong("to write "+plugin+": "+f.edit(), "the server block %s of the Corefile has a line %s, which is "+
-				"no plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
+			return wrong("to write "+plugin+": "+f.edit(), "the server block %s of the Corefile has a line %s, which "+
+				"is no plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
 		}
 	}
 	return wrong(InstallDNS, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)

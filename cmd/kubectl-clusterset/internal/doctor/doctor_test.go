@@ -505,8 +505,11 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 	}{
 		"without a Secret": {func(f *doctor.Facts) { f.Credentials = nil }, "credentials", join + " --renew"},
 		"leaving": {func(f *doctor.Facts) { f.Credentials, f.Leaving = nil, true }, "credentials",
-			"to continue: kubectl clusterset leave; if the hub has evicted this cluster: " +
-				"kubectl clusterset leave --hub-context=HUB"},
+			"to continue: kubectl clusterset leave --hub-context=HUB; without access to the hub, " +
+				"unless it has evicted this cluster: kubectl clusterset leave"},
+		"leaving, without rights on the hub": {func(f *doctor.Facts) {
+			f.HubFacts.MemberLacks, f.Leaving = []string{"list pods"}, true
+		}, "hub-rights", "as an admin of the hub: " + join + " --renew"},
 		"without an ID": {func(f *doctor.Facts) { f.ID, f.Set = "", "" }, "membership",
 			join + " --cluster-id ID; after an unfinished join, see the findings below"},
 		"a wrong address at first, and the rest": {wrongAddress, "membership", join + ", and with --hub-server the " +
@@ -592,7 +595,7 @@ func TestAnotherHubIsNoReasonToLeave(t *testing.T) {
 }
 
 // TestOnlyTheCauseIsFoundWhereTheHubRefuses: join --renew would fail, and the agent is not ready before it is a member.
-// While leaving, nothing can be done about the hub's address.
+// While leaving, the hub's address matters only if the agent does not reach it, which is another check's.
 func TestOnlyTheCauseIsFoundWhereTheHubRefuses(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(f *doctor.Facts)
@@ -608,6 +611,10 @@ func TestOnlyTheCauseIsFoundWhereTheHubRefuses(t *testing.T) {
 			f.HubFacts.MemberLacks, f.Unread = []string{"list pods"}, map[doctor.Topic]string{doctor.Hub: "403"}
 			f.Deployment.Status.AvailableReplicas, f.Pods, f.HubFacts.Leases = 0, nil, nil
 		}, []string{"hub-rights"}},
+		"expired": {func(f *doctor.Facts) { // perhaps because of the address
+			f.HubFacts.AgentError, f.Unread = "401", map[doctor.Topic]string{doctor.Hub: "401"}
+			f.Credentials.Expires = f.Now.Add(-time.Minute)
+		}, []string{"token-lifetime", "hub-address"}},
 	} {
 		f := sound(t)
 		f.Credentials.Server = "https://127.0.0.1:6443"

@@ -41,8 +41,11 @@ var credentialChecks = []Check{
 	{"hub-server", []Topic{Secret, Agent}, hubServer},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
-		return lacks("this member on the hub", f.HubFacts.MemberLacks,
-			"as an admin of the hub: "+join)
+		remedy := join
+		if f.Leaving { // then it must not join, and needs its rights
+			remedy = renew
+		}
+		return lacks("this member on the hub", f.HubFacts.MemberLacks, "as an admin of the hub: "+remedy)
 	}},
 }
 
@@ -141,7 +144,7 @@ func tokenLifetime(f *Facts) []report.Finding {
 
 func hubAddress(f *Facts) []report.Finding {
 	c := f.usable()
-	if c == nil || f.Leaving || f.refused() { // it is in use, or another check has the remedy
+	if c == nil || f.Leaving || f.refused() && c.Expires.After(f.Now) { // another check has the remedy
 		return nil
 	}
 	server, err := url.Parse(c.Server)

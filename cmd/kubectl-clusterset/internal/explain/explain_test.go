@@ -285,8 +285,8 @@ var causes = []struct {
 			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
 		},
 		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
-			"no others\n  → to continue: kubectl clusterset leave; if the hub has evicted this cluster: kubectl " +
-			"clusterset leave --hub-context=HUB\n",
+			"no others\n  → to continue: kubectl clusterset leave --hub-context=HUB; without access to the hub, " +
+			"unless it has evicted this cluster: kubectl clusterset leave\n",
 	},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)

@@ -58,7 +58,7 @@ func (r *Report) addFindings(
 		r.error("kubectl create namespace "+ns,
 			"this cluster has no namespace %s: exports are imported only into namespaces that exist", ns)
 	case f.Refuses && (exported || f.unread(Records)):
-		r.warn("to import it: kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-",
+		r.warn(f.asAdmin("to import it", "kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-"),
 			"namespace %s of this cluster refuses imports", ns)
 	case f.Import == nil && len(exports) > 0 && len(facts.NotImported(f.Records)) == 0:
 		remedy := f.doctor()
@@ -255,12 +255,18 @@ func (r *Report) pods(f *Facts, clusters []string) string {
 	return f.settled(strings.Join(all, "; "))
 }
 
-// doctor is the command that names the cause in this cluster, for whoever has the rights.
-func (f *Facts) doctor() string {
-	if f.NoAdmin {
-		return "ask a cluster admin to run: kubectl clusterset doctor"
+// doctor is the command that names the cause in this cluster.
+func (f *Facts) doctor() string { return f.asAdmin("", "kubectl clusterset doctor") }
+
+// asAdmin returns a command, or for a user without an admin's rights to ask for it.
+func (f *Facts) asAdmin(purpose, command string) string {
+	if purpose != "" {
+		purpose += ": "
 	}
-	return "kubectl clusterset doctor"
+	if f.NoAdmin {
+		return purpose + "ask a cluster admin to run: " + command
+	}
+	return purpose + command
 }
 
 // soon is how long an agent may take to read a new ServiceExport, or everything after it has become ready.
@@ -313,7 +319,10 @@ func (f *Facts) lastSeen() (first, seen string) {
 	if !expired {
 		return "", ""
 	}
-	return f.doctor() + "; then: ", "when this cluster's agent last saw the hub, at " +
+	if !f.NoAdmin {
+		first = f.doctor() + "; then: "
+	}
+	return first, "when this cluster's agent last saw the hub, at " +
 		at.UTC().Format(time.RFC3339) + ": "
 }
 
@@ -336,8 +345,8 @@ func (r *Report) addNotExported(f *Facts) {
 		r.error(f.settled(first+export(f.Name)),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
-		r.error(f.settled(first+"in the cluster of the Service: "+export(f.Name)+"; if it has a ServiceExport "+
-			"already: kubectl clusterset explain "+name+"."+ns), "%sno cluster exports the name", seen)
+		r.error(f.settled(first+"in the cluster of the Service: "+export(f.Name)+"; there, if it has a "+
+			"ServiceExport already: kubectl clusterset explain "+name+"."+ns), "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
 		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",

@@ -23,6 +23,10 @@ import (
 
 // Create exports a Service, which must exist. An existing ServiceExport stays as it is.
 func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+	role := cluster.RoleOf(ctx, c)
+	if err := role.OnlyHub(); err != nil {
+		return "", err
+	}
 	service, err := kube.Get[*corev1.Service](ctx, c, name)
 	switch {
 	case err != nil:
@@ -61,6 +65,10 @@ func withoutNamespace(c *cluster.Cluster, name string) error {
 
 // Delete withdraws an export. Without one, it returns an error.
 func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+	role := cluster.RoleOf(ctx, c)
+	if err := role.OnlyHub(); err != nil {
+		return "", err
+	}
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:
@@ -84,7 +92,8 @@ func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 func failed(c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
 	err = c.Failed(err, "%s ServiceExport %s", doing, name)
 	if meta.IsNoMatchError(err) {
-		return report.WithRemedy(err, "this cluster is no member: "+facts.Join)
+		var none facts.Membership
+		return report.WithRemedy(err, "this cluster is no member; to make it one: "+none.Join())
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
@@ -56,6 +58,20 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 		var all mcsv1beta1.ServiceExportList
 		if err := c.List(t.Context(), &all); err != nil || len(all.Items) != step.exportedBy {
 			t.Errorf("%+v: %d ServiceExports, %v", step, len(all.Items), err)
+		}
+	}
+}
+
+// TestTheHubIsNoMember, and is not to become one because somebody named the wrong context.
+func TestTheHubIsNoMember(t *testing.T) {
+	hub := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
+		WithObjects(&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}).Build()}
+	for _, do := range []func(context.Context, *cluster.Cluster, types.NamespacedName, cluster.DryRun) (string, error){
+		Create, Delete} {
+		_, err := do(t.Context(), hub, types.NamespacedName{Namespace: "shop", Name: "web"}, cluster.DryRunNone)
+		const want = "this cluster is no member: it is the hub of ClusterSet blue\n  → name a member with --context"
+		if err == nil || err.Error() != want {
+			t.Errorf("%v", err)
 		}
 	}
 }

@@ -25,8 +25,8 @@ const (
 	AgentLog    = "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	HubLog      = "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
 	StartAgent  = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"
-	GoOnLeaving = "to continue: kubectl clusterset leave; if the hub has evicted this cluster: " +
-		"kubectl clusterset leave --hub-context=HUB"
+	GoOnLeaving = "to continue: kubectl clusterset leave --hub-context=HUB; without access to the hub, unless it has " +
+		"evicted this cluster: kubectl clusterset leave"
 	Readmit = "to be a member again with its cluster ID and VIPs: " + Join + "; to remove what is left here: kubectl " +
 		"clusterset leave --hub-context=HUB"
 	DoctorThere = "in that cluster: kubectl clusterset doctor"
@@ -85,6 +85,15 @@ func (r *Role) NoSet(namespace, remedy string) report.Finding {
 			"namespace %s holds no ClusterSet", r, namespace)
 	}
 	return report.Errorf(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
+}
+
+// OnlyHub is the error of a command for a member in a hub that is none.
+func (r *Role) OnlyHub() error {
+	if r.MemberOf != "" || len(r.HubOf) == 0 {
+		return nil
+	}
+	return report.WithRemedy(fmt.Errorf("this cluster is no member: it is the hub of ClusterSet %s",
+		strings.Join(r.HubOf, ", ")), "name a member with --context")
 }
 
 // String says what a member is.

@@ -82,11 +82,8 @@ func (g *gatherer) hubHere(ctx context.Context) {
 	if g.HubFacts.Here = here; len(here) == 0 || g.Hub != nil {
 		return
 	}
-	hub := *g.Member
-	hub.Name = "the hub"
-	if g.Hub = &hub; !g.NamespaceGiven && !slices.Contains(here, g.HubNamespace) {
-		g.HubNamespace = here[0]
-	}
+	hub := g.asHub(here)
+	g.Hub, g.HubNamespace = hub.Hub, hub.HubNamespace
 }
 
 // unread notes why topics were not read.

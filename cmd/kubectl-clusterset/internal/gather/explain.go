@@ -3,8 +3,6 @@ package gather
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,7 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
@@ -49,9 +46,9 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.Membership, _, err = membership(ctx, c)
 	allow(explain.Membership, err)
 	if err == nil && f.Set == "" {
-		if of := cluster.RoleOf(ctx, c).HubOf; len(of) > 0 {
-			return nil, report.WithRemedy(fmt.Errorf("this cluster is no member: it is the hub of ClusterSet %s",
-				strings.Join(of, ", ")), "name a member with --context")
+		role := cluster.RoleOf(ctx, c)
+		if err := role.OnlyHub(); err != nil {
+			return nil, err
 		}
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})

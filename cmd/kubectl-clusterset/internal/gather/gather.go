@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,17 @@ func (s *Source) namespace(creds *doctor.Credentials, set string) string {
 		return creds.Namespace
 	}
 	return cmp.Or(set, s.HubNamespace)
+}
+
+// asHub returns the source of the hub alone, which the member is, of these ClusterSets.
+func (s *Source) asHub(of []string) Source {
+	hub := *s.Member
+	hub.Name = "the hub"
+	out := Source{Hub: &hub, HubNamespace: s.HubNamespace, NamespaceGiven: s.NamespaceGiven}
+	if !s.NamespaceGiven && !slices.Contains(of, s.HubNamespace) {
+		out.HubNamespace = of[0]
+	}
+	return out
 }
 
 // givenNamespace returns --hub-namespace if the user gave it, or else "".

@@ -32,7 +32,7 @@ import (
 )
 
 // Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub
-// without a member.
+// without a member. Of a hub that is no member, it reads the hub alone.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	f := &status.Facts{GivenNamespace: s.givenNamespace()}
 	hub, namespace := s.Hub, s.HubNamespace
@@ -40,6 +40,9 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		m, err := member(ctx, s.Member)
 		if err != nil {
 			return nil, err
+		}
+		if s.Hub == nil && m.Set == "" && m.Agent == nil && len(m.HubOf) > 0 { // it is the hub, and nothing else
+			return Status(ctx, s.asHub(m.HubOf))
 		}
 		f.Member = m
 		creds, file, err := credentials(ctx, s.Member)
@@ -78,8 +81,11 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	case err != nil:
 		f.HubError, f.HubDenied = err.Error(), s.Hub != nil && refused(err)
 		if expires := f.Member.TokenExpires; s.Hub == nil && refused(err) && expires.After(f.Member.Now) {
-			f.HubError = "the hub refuses this cluster's token: it was evicted, or its account was deleted: " +
-				f.HubError
+			what := "the hub refuses this cluster's token: it was evicted, or its account was deleted: "
+			if apierrors.IsForbidden(err) {
+				what = "this cluster may not read its hub: it was evicted, or its rights were deleted: "
+			}
+			f.HubError = what + f.HubError
 		}
 	default:
 		f.Hub, f.HubError = read, ""

@@ -179,6 +179,16 @@ func TestAMemberThatIsTakenForTheHubIsAMember(t *testing.T) {
 	}
 }
 
+// TestStatusOfAHubThatIsNoMemberIsTheHubs, as doctor's is.
+func TestStatusOfAHubThatIsNoMemberIsTheHubs(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", refusing(t, true), set),
+		HubNamespace: "clusterset"})
+	if err != nil || f.Member != nil || f.Namespace != "blue" || len(f.Hub.Sets) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 // TestWhatCannotBeListedIsNamedAsKubectlNamesIt.
 func TestWhatCannotBeListedIsNamedAsKubectlNamesIt(t *testing.T) {
 	c := inMemory("the hub", "")

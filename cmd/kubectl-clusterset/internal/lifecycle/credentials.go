@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -110,20 +112,19 @@ func (j *join) secret(token string) (secret *unstructured.Unstructured, server s
 	return &unstructured.Unstructured{Object: object}, hub.Server, err
 }
 
-// address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
-// certificate authority is still the same; else the address in the admin's kubeconfig. Each comes with its proxy. The
-// admin's proxy is not used for --hub-server: pods may reach that URL directly.
+// address returns where the member reaches the hub: --hub-server if it is given, without a proxy; else the current
+// address, if the hub's certificate authority is still the same; else the address in the admin's kubeconfig. The last
+// two have their proxies.
 func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
 	was := j.keptAddress()
-	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
 	if j.HubServer != "" {
-		to.Server = j.HubServer
-		if same {
-			to.ProxyURL = was.ProxyURL
+		if to.Server = j.HubServer; was != nil && was.ProxyURL != "" {
+			j.Say("with --hub-server, pods reach the hub at %s, and not at %s", route(to), route(was))
 		}
 		return to
 	}
+	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
 	to.ProxyURL = kube.ProxyURL(cfg)
 	if u, err := url.Parse(to.ProxyURL); err == nil && doctor.Loopback(u.Hostname()) {
 		j.Say("your kubeconfig's proxy %s is on this machine, so pods reach the hub without it", u.Redacted())
@@ -196,9 +197,16 @@ func (j *join) lifetime() time.Duration {
 // await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub, at
 // the address of the new credentials: it keeps a connection that works until that one does.
 func (j *join) await(ctx context.Context) error {
+	d, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
+	if err != nil {
+		return err
+	}
+	if d != nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"), facts.StartAgent)
+	}
 	say := j.Say.Waiting("the agent", j.Timeout)
 	began, used := time.Now(), ""
-	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
+	err = cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
 			return false, "", err
@@ -223,7 +231,8 @@ func (j *join) await(ctx context.Context) error {
 			why = "it has not renewed its Lease on the hub yet"
 		default:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
-				"credentials; after that, the agent does not reach the hub there", used, j.server)
+				"credentials; after that, the agent does not reach the hub there. To go back: %s --renew "+
+				"--hub-server %[1]s", used, j.server, facts.Join)
 		}
 		say(why)
 		return false, why, nil

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -87,8 +88,8 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 	}
 }
 
-// TestTheProxyToTheHubGoesWithItsAddress: that of the kubeconfig, but not one on this machine, and not to --hub-server.
-// A member keeps the one that it has. No password is printed.
+// TestTheProxyToTheHubGoesWithItsAddress: that of the kubeconfig, but not one on this machine. A member keeps the one
+// that it has. With --hub-server there is none. No password is printed.
 func TestTheProxyToTheHubGoesWithItsAddress(t *testing.T) {
 	const hub, ours, other, local = "https://hub", "http://u:secret@proxy:3128", "http://other:3128",
 		"socks5://localhost:1080"
@@ -109,10 +110,10 @@ func TestTheProxyToTheHubGoesWithItsAddress(t *testing.T) {
 		"the same":                 {kept(hub, ours, "ca"), ours, "", hub, ours, ""},
 		"kept":                     {kept(hub, ours, "ca"), other, "", hub, ours, "first delete Secret"},
 		"kept, with the address":   {kept("https://old", ours, "ca"), other, "", "https://old", ours, "--hub-server"},
-		"kept, with --hub-server":  {kept(hub, ours, "ca"), other, "https://new", "https://new", ours, ""},
+		"kept, with --hub-server":  {kept(hub, ours, "ca"), other, "https://new", "https://new", "", "and not at " + hub + " through"},
 		"kept, without a proxy":    {kept(hub, "", "ca"), ours, "", hub, "", "stays " + hub + ";"},
 		"of another hub":           {kept(hub, ours, "old"), other, "", hub, other, "authority has changed"},
-		"another hub, and address": {kept(hub, ours, "old"), other, "https://new", "https://new", "", ""},
+		"another hub, and address": {kept(hub, ours, "old"), other, "https://new", "https://new", "", "and not at " + hub + " through"},
 	} {
 		o, said := options(nil)
 		j := &join{JoinOptions: &JoinOptions{Options: *o, HubServer: c.given}}
@@ -201,5 +202,16 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 			waits != strings.Contains(said, "--hub-server "+was+", which it still uses") {
 			t.Errorf("with the hub at %q: %v", used, err)
 		}
+	}
+}
+
+// TestAnAgentThatIsScaledToZeroIsNotWaitedFor, and the command that starts it is said.
+func TestAnAgentThatIsScaledToZeroIsNotWaitedFor(t *testing.T) {
+	agent := runs("clusterset-controller", "r/c:v1")
+	agent.Spec.Replicas = new(int32)
+	o, _ := options(inMemory(interceptor.Funcs{}))
+	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, agent), Renew: true}}
+	if err := j.await(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "\n  → "+facts.StartAgent) {
+		t.Errorf("%v", err)
 	}
 }

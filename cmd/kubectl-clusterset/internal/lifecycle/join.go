@@ -136,7 +136,7 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{j.chooseID, j.hubReady, j.membership, j.render, j.checkRights,
+	for _, step := range []func(context.Context) error{j.hubReady, j.chooseID, j.membership, j.render, j.checkRights,
 		j.readSecret} {
 		if err := step(ctx); err != nil {
 			return err
@@ -208,6 +208,10 @@ func (j *join) chooseID(ctx context.Context) error {
 		j.ClusterID = j.id.Spec.Value
 	case j.ClusterID == "":
 		j.ClusterID = j.uid
+		if !j.Renew {
+			j.Say("%s: without --cluster-id, its cluster ID is the UID of its kube-system, %s. It keeps that until "+
+				"it leaves, and names of Headless Services contain it", j.Member.Name, j.uid)
+		}
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
 		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
 			j.Member.Name, j.Member.Config.Host, j.id.Spec.Value), "if you mean another cluster, correct the context: "+
@@ -249,7 +253,8 @@ func (j *join) hubReady(ctx context.Context) error {
 		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace,
 			len(sets.Items)), facts.KeepOne(j.HubNamespace))
 	}
-	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
+	j.set = sets.Items[0].Name
+	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
 	return nil
 }
 

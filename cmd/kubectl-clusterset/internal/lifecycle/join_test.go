@@ -321,18 +321,29 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 	}
 	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
+	own := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}})
+	own.Config = &rest.Config{Host: server.URL}
+	o, _ := options(own)
+	var made strings.Builder
+	o.DryRun, o.Release = &made, "r/c:v1"
+	if err := Init(t.Context(), &InitOptions{Options: *o}); err != nil {
+		t.Errorf("a hub that is its own member, and has lost its ClusterSet, is not made again: %v", err)
+	}
 	const says = "is a member of ClusterSet blue, whose hub is https://hub"
 	for _, c := range []struct {
 		ago       time.Duration
 		namespace string
 		refused   bool // by init
 	}{{time.Second, "blue", true}, {time.Second, "red", false}, {time.Hour, "blue", false}} {
-		taken := inMemory(interceptor.Funcs{}, set.DeepCopy(), renewed(c.ago))
+		taken := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(c.ago))
 		taken.Config = &rest.Config{Host: server.URL}
 		o, _ := options(taken)
 		o.HubNamespace, o.Release = c.namespace, "r/c:v1"
 		j := &join{JoinOptions: &JoinOptions{Options: *o}}
-		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: set}}
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: id}}
 		_, leaves := l.evicted(t.Context())
 		for what, err := range map[string]error{"join": j.hubReady(t.Context()), "leave": leaves,
 			"evict": Evict(t.Context(), o, "west")} {
