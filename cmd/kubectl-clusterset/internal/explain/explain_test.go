@@ -542,15 +542,10 @@ func TestNoRemedyWhileTheAgentIsNew(t *testing.T) {
 	const wait = "wait a moment and run the command again"
 	for what, change := range map[string]func(*explain.Facts){
 		"this cluster's agent has not created a ServiceImport": gone,
-		"no cluster exports the name":                          func(f *explain.Facts) { gone(f); f.Records = nil },
-		"has a Service shop/web without a ServiceExport": func(f *explain.Facts) {
-			gone(f)
-			f.Records, f.Service = nil, &corev1.Service{}
-		},
-		"but there is a ServiceImport":          func(f *explain.Facts) { f.Records = nil },
-		"connections to its VIP fail":           func(f *explain.Facts) { f.Slices = nil },
-		"this cluster's agent last saw the hub": func(f *explain.Facts) { seen(f, 41) },
-		"the agent has set no condition":        export,
+		"but there is a ServiceImport":                         func(f *explain.Facts) { f.Records = nil },
+		"connections to its VIP fail":                          func(f *explain.Facts) { f.Slices = nil },
+		"this cluster's agent last saw the hub":                func(f *explain.Facts) { seen(f, 41) },
+		"the agent has set no condition":                       export,
 		"this cluster's ServiceExport is not on": func(f *explain.Facts) {
 			export(f)
 			f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting")}

@@ -342,11 +342,11 @@ func (r *Report) addNotExported(f *Facts) {
 		r.error("create the Service in each cluster", "%sno cluster exports the name, and this cluster's "+
 			"Service %s/%s is of type ExternalName, which cannot be exported", seen, ns, name)
 	case f.Service != nil && !f.unread(Exports):
-		r.error(f.settled(first+export(f.Name)),
+		r.error(first+export(f.Name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
-		r.error(f.settled(first+"in the cluster of the Service: "+export(f.Name)+"; there, if it has a "+
-			"ServiceExport already: kubectl clusterset explain "+name+"."+ns), "%sno cluster exports the name", seen)
+		r.error(first+"in the cluster of the Service: "+export(f.Name)+"; there, if it has a "+
+			"ServiceExport already: kubectl clusterset explain "+name+"."+ns, "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
 		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",
