@@ -37,16 +37,13 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		return append([]string{"join", "--context", "west", "--hub-context", "hub", "--wait=false"}, more...)
 	}
 	e.untouched(t, "west", func() {
-		e.refused(
-			t,
-			[]string{"holds 0 ClusterSets", "init --hub-context=hub --hub-namespace=nowhere"},
-			join("--hub-namespace", "nowhere")...)
+		e.refused(t, []string{"namespace nowhere of the hub holds no ClusterSet"}, join("--hub-namespace", "nowhere")...)
 		e.ok(t, "init", "--context", "hub")
 		e.refused(t, []string{"no flag names the hub", "--hub-context"}, "join", "--context", "west")
 		e.refused(t, []string{`cluster ID "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)
 		e.refused(t, []string{`"kube-system"`, "a namespace of its own"}, join("--hub-namespace", "kube-system")...)
 		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
-		e.refused(t, []string{"nothing to renew", "without --renew"}, join("--renew")...)
+		e.refused(t, []string{"nothing to renew", "to join: "}, join("--renew")...)
 		e.refused(t, []string{"you lack rights on this cluster, and nothing was written",
 			"create/patch customresourcedefinitions"},
 			join("--as", "reader", "--as-group", "system:authenticated", "--as-group", "readers")...)
@@ -155,9 +152,9 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 		return append([]string{"join", "--context", "west", "--hub-context", "hub"}, more...)
 	}
 	e.ok(t, join("--cluster-id", "west")...)
-	e.refused(t, []string{`is a member as "west"`, "kubectl clusterset leave"}, join("--cluster-id", "other")...)
+	e.refused(t, []string{`is a member as "west"`, "to change the ID, first: "}, join("--cluster-id", "other")...)
 	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two",
-		"to change to ClusterSet blue, first: kubectl clusterset leave"},
+		"to change to ClusterSet blue, first: kubectl clusterset --context=west leave"},
 		join("--hub-namespace", "blue")...)
 	e.refused(t, []string{"cluster ID west is taken", "by the cluster whose kube-system has the UID"},
 		"join", "--context", "east", "--hub-context", "hub", "--cluster-id", "west", "--wait=false")
