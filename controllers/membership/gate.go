@@ -235,7 +235,8 @@ func heldBy(id, holder, uid string) string {
 func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
 // whyRefused does not suggest to leave first: joining again keeps imports and VIPs, and leaving does not.
-const whyRefused = "either they expired (run: kubectl clusterset join --renew --hub-context=HUB), " +
+const whyRefused = "either they expired or lost their rights " +
+	"(run: kubectl clusterset join --renew --hub-context=HUB), " +
 	"or the cluster was evicted or the hub was restored to a time before it joined " +
 	"(run: kubectl clusterset join --hub-context=HUB, which keeps its ID and VIPs; leave if it must stay out)"
 

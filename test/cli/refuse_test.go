@@ -37,7 +37,8 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		return append([]string{"join", "--context", "west", "--hub-context", "hub", "--wait=false"}, more...)
 	}
 	e.untouched(t, "west", func() {
-		e.refused(t, []string{"namespace nowhere of the hub holds no ClusterSet"}, join("--hub-namespace", "nowhere")...)
+		e.refused(t, []string{"namespace nowhere of the hub holds no ClusterSet"},
+			join("--hub-namespace", "nowhere")...)
 		e.ok(t, "init", "--context", "hub")
 		e.refused(t, []string{"no flag names the hub", "--hub-context"}, "join", "--context", "west")
 		e.refused(t, []string{`cluster ID "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)

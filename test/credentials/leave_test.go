@@ -28,7 +28,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err := said(
 		out,
 		"the hub refuses this member's credentials",
-		"has expired: kubectl clusterset join --renew",
+		"has expired, or its rights there were deleted: kubectl clusterset --context=east join",
 	); err != nil {
 		t.Error(err)
 	}
@@ -45,7 +45,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := said(out, "continues to leave ClusterSet clusterset", "kubectl clusterset leave"); err != nil {
+	if err := said(out, "continues to leave ClusterSet clusterset", "--context=east leave"); err != nil {
 		t.Error(err)
 	}
 	if out, err := e.plugin(t.Context(), leave); err != nil {

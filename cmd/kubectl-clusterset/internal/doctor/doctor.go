@@ -47,7 +47,9 @@ func Checks() []Check {
 func Examine(f *Facts) Report {
 	r := Report{TypeMeta: report.Kind("Doctor"), Cluster: f.ID, ClusterSet: f.Set}
 	if f.onlyHub() {
-		r.ClusterSet, r.HubOf = f.HubFacts.Namespace, f.HubFacts.Here
+		if r.HubOf = f.HubFacts.Here; slices.Contains(r.HubOf, f.HubFacts.Namespace) {
+			r.ClusterSet = f.HubFacts.Namespace
+		}
 	}
 	lacking := 0
 	for _, c := range Checks() {
@@ -73,7 +75,7 @@ func (f *Facts) skip(c Check) Outcome {
 		o.Skipped = notMember + f.Join()
 		return o
 	}
-	if f.renewsElsewhere() && c.Name != "hub-another" && slices.ContainsFunc(c.Needs, ofHub) {
+	if f.wrongHub() && c.Name != "hub-another" && slices.ContainsFunc(c.Needs, ofHub) {
 		o.Skipped = "this cluster's hub is another one: see hub-another"
 		return o
 	}
@@ -134,12 +136,16 @@ func (f *Facts) correct(check string, findings []report.Finding) []report.Findin
 		// A cluster that never joined has one finding, of check membership. The others would only repeat its remedy.
 		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return strings.HasPrefix(x.Remedy, join) })
 	}
+	if _, unread := f.Unread[Membership]; !unread && f.Set == "" && check != "membership" {
+		// Check membership says how to join. The cluster may also be to leave.
+		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return x.Remedy == join })
+	}
 	for i := range findings {
 		findings[i].Check, findings[i].About = check, ""
 		switch remedy := &findings[i].Remedy; {
 		case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
 			*remedy = facts.GoOnLeaving
-		case f.renewsElsewhere(): // the hub's flags name another hub
+		case f.wrongHub(): // the hub's flags name another hub
 			*remedy = strings.ReplaceAll(*remedy, "--hub-context=HUB", "--hub-context=CONTEXT")
 		case !f.renewable():
 			*remedy = strings.ReplaceAll(*remedy, " --renew", "")

@@ -511,9 +511,10 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 			f.HubFacts.MemberLacks, f.Leaving = []string{"list pods"}, true
 		}, "hub-rights", "as an admin of the hub: " + join + " --renew"},
 		"without an ID": {func(f *doctor.Facts) { f.ID, f.Set = "", "" }, "membership",
-			join + " --cluster-id ID; after an unfinished join, see the findings below"},
-		"a wrong address at first, and the rest": {wrongAddress, "membership", join + ", and with --hub-server the " +
-			"URL at which this cluster's pods reach the hub; after an unfinished join, see the findings below"},
+			"to finish joining: " + join + " --cluster-id ID; to finish leaving: kubectl clusterset leave " +
+				"--hub-context=HUB"},
+		"a wrong address at first, and the rest": {wrongAddress, "membership", "with the URL at which this cluster's " +
+			"pods reach the hub: " + join + " --hub-server URL"},
 		"a wrong address at first": {wrongAddress, "hub-reachable", "if the hub has another address for this " +
 			"machine than for pods, name it with --hub-context; otherwise restore the connection, or if its address " +
 			"or certificate authority has changed: " + join + " --hub-server URL"},
@@ -529,7 +530,13 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 		"expired before it joined": {func(f *doctor.Facts) {
 			refusedUnread(f)
 			f.Credentials.Expires, f.Set = now, ""
-		}, "token-lifetime", join},
+		}, "membership", "to finish joining: " + join + "; to finish leaving: kubectl clusterset leave " +
+			"--hub-context=HUB"},
+		"the hub, with a member named as its hub": {func(f *doctor.Facts) {
+			f.Set, f.ID, f.Deployment, f.Credentials = "", "", nil, nil
+			f.HubFacts.Sets, f.HubFacts.Here = nil, []string{"blue"}
+			f.HubFacts.Role.MemberOf = "blue"
+		}, "hub-another", "name that hub with --hub-context"},
 		"expired or evicted": {func(f *doctor.Facts) {
 			refusedUnread(f)
 			f.Credentials.Expires = now
@@ -695,8 +702,8 @@ func TestAHubThatIsNoMemberIsChecked(t *testing.T) {
 		return f, out.String()
 	}
 	f, out := hub("blue")
-	if want := fmt.Sprintf("This cluster, the hub of ClusterSet blue: %d checks, 0 errors, 0 warnings, 40 skipped\n"+
-		"? skipped: 40 checks of a member\n  → this cluster is the hub and no member, which is fine; to make it one "+
+	if want := fmt.Sprintf("This cluster, the hub of ClusterSet blue: %d checks, 0 errors, 0 warnings, 39 skipped\n"+
+		"? skipped: 39 checks of a member\n  → this cluster is the hub and no member, which is fine; to make it one "+
 		"as well: kubectl clusterset join --hub-context=HUB --cluster-id ID\n", len(doctor.Checks())); out != want {
 		t.Errorf("%s, want\n%s", out, want)
 	}

@@ -194,7 +194,7 @@ var hubChecks = []Check{
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
-	{"hub-another", []Topic{Hub, Membership}, anotherHub},
+	{"hub-another", []Topic{Hub}, anotherHub},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
 	{"agent-port", []Topic{Hub, Membership}, agentPort},
@@ -329,7 +329,7 @@ func claim(f *Facts) []report.Finding {
 
 // anotherHub keeps users from joining a hub that is not this cluster's.
 func anotherHub(f *Facts) []report.Finding {
-	if !f.renewsElsewhere() {
+	if !f.wrongHub() {
 		return nil
 	}
 	if h := &f.HubFacts; len(h.Sets) == 0 {
@@ -340,6 +340,13 @@ func anotherHub(f *Facts) []report.Finding {
 		where = ", but on the one at " + f.Credentials.Server
 	}
 	return wrong(facts.NameHub, "the agent does not renew its Lease on this hub%s", where)
+}
+
+// wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none.
+func (f *Facts) wrongHub() bool {
+	_, unread := f.Unread[Hub]
+	role := &f.HubFacts.Role
+	return f.renewsElsewhere() || !unread && len(f.HubFacts.Sets) == 0 && (len(role.HubOf) > 0 || role.MemberOf != "")
 }
 
 // renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted

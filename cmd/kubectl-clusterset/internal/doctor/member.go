@@ -104,10 +104,13 @@ func membership(f *Facts) []report.Finding {
 	switch {
 	case f.Set == "":
 		remedy := f.Join()
-		if f.HubFacts.Unreachable {
-			remedy += ", and with --hub-server the URL at which this cluster's pods reach the hub"
+		switch {
+		case f.HubFacts.Unreachable:
+			remedy = "with the URL at which this cluster's pods reach the hub: " + remedy + " --hub-server URL"
+		case f.Deployment != nil:
+			remedy = f.Finish()
 		}
-		return wrong(remedy+"; after an unfinished join, see the findings below",
+		return wrong(remedy,
 			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
 	case f.Leaving:
 		return warn(facts.GoOnLeaving, "this cluster is leaving ClusterSet %s", f.Set)

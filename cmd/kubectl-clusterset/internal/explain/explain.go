@@ -56,6 +56,7 @@ type Facts struct {
 	Unread         []Part                 // what the user may not read; its absence proves nothing
 	Ranges         []ipam.Range           // of this cluster's ServiceCIDRs, if they can be read
 	Leases         []coordinationv1.Lease // of clusterset-system
+	Agent          bool                   // there is a Deployment of the agent
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
 	AgentLacks     []string               // basic rights that the agent lacks here
 	NoAdmin        bool                   // the user may not read the agent's Deployment

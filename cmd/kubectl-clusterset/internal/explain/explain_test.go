@@ -382,6 +382,15 @@ var causes = []struct {
 		f.Unread = []explain.Part{explain.Membership}
 	}, "x the agent has set no condition on this cluster's ServiceExport\n  → ask a cluster admin to run: kubectl " +
 		"clusterset doctor\n"},
+	{"an agent, and no member: it joins, or has left", func(f *explain.Facts) {
+		f.Set, f.Agent = "", true
+		gone(f)
+	}, "x this cluster is a member of no ClusterSet\n  → to finish joining: kubectl clusterset join " +
+		"--hub-context=HUB; to finish leaving: kubectl clusterset leave --hub-context=HUB\n"},
+	{"no member, for a user, who does not see that it is the hub", func(f *explain.Facts) {
+		f.Set, f.NoAdmin = "", true
+		gone(f)
+	}, "x this cluster is a member of no ClusterSet\n  → ask a cluster admin to run: kubectl clusterset doctor\n"},
 	{"own export is new", func(f *explain.Facts) {
 		f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now()
 		f.Export.CreationTimestamp = metav1.NewTime(f.Now.Add(-time.Second))

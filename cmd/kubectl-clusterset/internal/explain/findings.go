@@ -50,7 +50,14 @@ func (r *Report) addFindings(
 	}
 	switch {
 	case f.Set == "" && !f.unread(Membership):
-		r.error(f.Join(), "this cluster is a member of no ClusterSet")
+		remedy := f.Join()
+		switch {
+		case f.NoAdmin: // it may also be the hub
+			remedy = f.doctor()
+		case f.Agent:
+			remedy = f.Finish()
+		}
+		r.error(remedy, "this cluster is a member of no ClusterSet")
 	case f.Leaving:
 		r.warn(facts.GoOnLeaving,
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)

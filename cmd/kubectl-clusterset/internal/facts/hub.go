@@ -49,6 +49,12 @@ func (m *Membership) Join() string {
 	return Join
 }
 
+// Finish returns what to do in a cluster with an agent that is no member: one command joins it, the other removes what
+// is left. Nothing tells an unfinished join from an unfinished leave.
+func (m *Membership) Finish() string {
+	return "to finish joining: " + m.Join() + "; to finish leaving: kubectl clusterset leave --hub-context=HUB"
+}
+
 // Place returns the cluster as exports and preferences select it.
 func (m *Membership) Place() clusterset.Place {
 	return clusterset.Place{Cluster: m.ID, Properties: m.Properties}

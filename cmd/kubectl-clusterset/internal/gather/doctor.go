@@ -67,6 +67,9 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	}
 	g.hubHere(ctx)
 	g.hub(ctx)
+	if f.HubFacts.Role.MemberOf != "" && f.Set == "" { // swapped?
+		f.HubFacts.Here = cluster.RoleOf(ctx, s.Member).HubOf
+	}
 	return f, nil
 }
 

@@ -92,6 +92,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	}
 	// Users may lack the right: then the age of the agent's Lease says it later.
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
+	f.Agent = agent != nil
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
 	f.AgentReady = availableSince(agent)
 	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)

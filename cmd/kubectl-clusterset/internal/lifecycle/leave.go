@@ -224,9 +224,10 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if err != nil {
 		return report.WithRemedy(
 			l.Member.Failed(err, "waiting for the agent to leave"),
-			"if its token for the hub has expired: kubectl clusterset join --hub-context=HUB --renew; if this cluster "+
-				"was evicted: the same command with --hub-context; if the hub is permanently lost: with --force; "+
-				"if the agent does not run: kubectl clusterset doctor",
+			"if its token for the hub has expired, or its rights there were deleted: kubectl clusterset join "+
+				"--hub-context=HUB --renew; if this cluster was evicted: kubectl clusterset leave --hub-context=HUB; "+
+				"if the hub is permanently lost: kubectl clusterset leave --force; if the agent does not run: kubectl "+
+				"clusterset doctor",
 		)
 	}
 	return nil
@@ -284,7 +285,7 @@ func (l *leave) release(ctx context.Context) error {
 			id = l.id.Spec.Value
 		}
 		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
-			"join: %s", l.evict(id))
+			"join, if kubectl clusterset status --hub-only --hub-context=HUB lists it: %s", l.evict(id))
 		return nil
 	}
 	patience := 10 * time.Second

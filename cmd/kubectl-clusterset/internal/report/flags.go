@@ -39,10 +39,10 @@ func (f Flags) Remedy(remedy string) string {
 	})
 }
 
-// Repeat has the remedies of findings name the same clusters.
+// Repeat has the commands in findings name the same clusters.
 func (f Flags) Repeat(findings []Finding) {
 	for i := range findings {
-		findings[i].Remedy = f.Remedy(findings[i].Remedy)
+		findings[i].What, findings[i].Remedy = f.Remedy(findings[i].What), f.Remedy(findings[i].Remedy)
 	}
 }
 
@@ -68,7 +68,7 @@ func Flag(name, value string) string {
 	return " --" + name + "=" + value
 }
 
-// again is an error whose remedies name the same clusters.
+// again is an error whose commands name the same clusters.
 type again struct {
 	error
 	flags Flags
@@ -79,9 +79,7 @@ func (e again) Unwrap() error { return e.error }
 func (e again) Error() string {
 	lines := strings.Split(e.error.Error(), "\n")
 	for i, line := range lines {
-		if remedy, ok := strings.CutPrefix(line, arrow); ok {
-			lines[i] = arrow + e.flags.Remedy(remedy)
-		}
+		lines[i] = e.flags.Remedy(line)
 	}
 	return strings.Join(lines, "\n")
 }

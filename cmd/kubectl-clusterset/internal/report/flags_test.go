@@ -52,7 +52,7 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 	}
 	cause := errors.New("not found: kubectl get pods")
 	err := Flags{Context: "east"}.Error(WithRemedy(cause, "kubectl get pods"))
-	if want := "not found: kubectl get pods\n  → kubectl --context=east get pods"; err.Error() != want {
+	if want := "not found: kubectl --context=east get pods\n  → kubectl --context=east get pods"; err.Error() != want {
 		t.Errorf("%q, not %q", err, want)
 	}
 	if !errors.Is(err, cause) || (Flags{}).Error(nil) != nil {

@@ -268,8 +268,11 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 			why += fmt.Sprintf(", and has %s without effect", report.Number(n, "ServiceExport"))
 		}
 		remedy := m.Join()
-		if m.Agent != nil && m.Agent.Status.AvailableReplicas == 0 {
-			remedy, why = doctor, why+" yet: no replica of its agent is available"
+		if m.Agent != nil {
+			remedy = m.Finish()
+			if m.Agent.Status.AvailableReplicas == 0 {
+				remedy, why = doctor, why+" yet: no replica of its agent is available"
+			}
 		}
 		if len(m.HubOf) > 0 {
 			remedy = "kubectl clusterset status --hub-only"

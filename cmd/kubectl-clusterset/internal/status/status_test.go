@@ -117,9 +117,11 @@ func TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain(t *testing.T) {
 		replicas int32
 		want     string
 	}{
-		"it does not run":        {"east", 0, "kubectl clusterset doctor"},
-		"it runs":                {"east", 2, "kubectl clusterset join --hub-context=HUB"},
-		"and the cluster has no": {"", 2, "kubectl clusterset join --hub-context=HUB --cluster-id ID"},
+		"it does not run": {"east", 0, "kubectl clusterset doctor"},
+		"it runs": {"east", 2, "to finish joining: kubectl clusterset join --hub-context=HUB; to finish leaving: " +
+			"kubectl clusterset leave --hub-context=HUB"},
+		"and the cluster has no": {"", 2, "to finish joining: kubectl clusterset join --hub-context=HUB --cluster-id " +
+			"ID; to finish leaving: kubectl clusterset leave --hub-context=HUB"},
 	} {
 		f := sound()
 		f.Member.Set, f.Member.ID, f.Member.Agent.Status.AvailableReplicas = "", c.id, c.replicas
