@@ -74,7 +74,8 @@ func renewalHubs(a *Agent, token string) (hubs []client.Client, err error) {
 	}
 	configs := []*rest.Config{cfg}
 	// Another CA may be another hub's, which must not see this one's token.
-	if l := a.linked.Load(); l != nil && bytes.Equal(l.config.CAData, cfg.CAData) &&
+	if l := a.linked.Load(); l != nil && len(cfg.CAData) > 0 &&
+		bytes.Equal(bytes.TrimSpace(l.config.CAData), bytes.TrimSpace(cfg.CAData)) &&
 		!reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
 		configs = append(configs, l.config)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -32,7 +33,7 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	}
 	defer silent.Close()
 	var as []string
-	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	hub := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		answer := `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[` +
 			`{"name":"serviceaccounts","namespaced":true,"kind":"ServiceAccount","verbs":["get"]}]}`
@@ -48,8 +49,11 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	}))
 	defer hub.Close()
-	works := &rest.Config{Host: hub.URL, BearerToken: "of the connection"}
-	given := &rest.Config{Host: "http://" + silent.Addr().String(), BearerToken: "of the file"}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hub.Certificate().Raw})
+	works := &rest.Config{Host: hub.URL, BearerToken: "of the connection",
+		TLSClientConfig: rest.TLSClientConfig{CAData: append(ca, '\n')}}
+	given := &rest.Config{Host: "https://" + silent.Addr().String(), BearerToken: "of the file",
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
 	hubs := func() []client.Client {
 		t.Helper()

@@ -97,12 +97,16 @@ func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 		r.HubOf = append(r.HubOf, sets.Items[i].Namespace)
 	}
 	id, set, err := c.Properties(ctx)
-	if err != nil || set == nil {
+	switch {
+	case err != nil:
+		return facts.Role{} // it may be a member
+	case set == nil:
 		return r
 	}
 	if id != nil && !slices.Contains(r.HubOf, set.Spec.Value) {
 		name := client.ObjectKey{Namespace: set.Spec.Value, Name: id.Spec.Value}
-		if own, err := kube.Get[*coordinationv1.Lease](ctx, c, name); err == nil && own != nil {
+		own, err := kube.Get[*coordinationv1.Lease](ctx, c, name)
+		if err == nil && own != nil && !facts.Expired(own, time.Now()) {
 			return r // it was a member of a ClusterSet of its own, which is lost
 		}
 	}

@@ -125,9 +125,14 @@ func (f *Facts) lackedRights(lacking int) Outcome {
 // onlyHub reports whether this cluster is a hub, and nothing of a member is in it.
 func (f *Facts) onlyHub() bool { return f.neverJoined() && len(f.HubFacts.Here) > 0 }
 
-func (f *Facts) neverJoined() bool {
+// noMember reports whether this cluster is known to be none.
+func (f *Facts) noMember() bool {
 	_, unread := f.Unread[Membership]
-	return !unread && f.Set == "" && f.Deployment == nil && f.Credentials == nil
+	return !unread && f.Set == ""
+}
+
+func (f *Facts) neverJoined() bool {
+	return f.noMember() && f.Deployment == nil && f.Credentials == nil
 }
 
 // correct completes the findings of a check, and corrects remedies that do not work in this cluster.
@@ -136,19 +141,22 @@ func (f *Facts) correct(check string, findings []report.Finding) []report.Findin
 		// A cluster that never joined has one finding, of check membership. The others would only repeat its remedy.
 		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return strings.HasPrefix(x.Remedy, join) })
 	}
-	if _, unread := f.Unread[Membership]; !unread && f.Set == "" && check != "membership" {
-		// Check membership says how to join. The cluster may also be to leave.
-		findings = slices.DeleteFunc(findings, func(x report.Finding) bool { return x.Remedy == join })
-	}
 	for i := range findings {
 		findings[i].Check, findings[i].About = check, ""
-		switch remedy := &findings[i].Remedy; {
-		case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
+		what, remedy := &findings[i].What, &findings[i].Remedy
+		if f.Leaving && strings.HasPrefix(*remedy, join) { // which is refused now
 			*remedy = facts.GoOnLeaving
-		case f.wrongHub(): // the hub's flags name another hub
-			*remedy = strings.ReplaceAll(*remedy, "--hub-context=HUB", "--hub-context=CONTEXT")
-		case !f.renewable():
+			continue
+		}
+		if f.wrongHub() { // the hub's flags name another one
+			const hub, another = "--hub-context=HUB", "--hub-context=CONTEXT"
+			*what, *remedy = strings.ReplaceAll(*what, hub, another), strings.ReplaceAll(*remedy, hub, another)
+		}
+		if !f.renewable() {
 			*remedy = strings.ReplaceAll(*remedy, " --renew", "")
+		}
+		if f.Deployment != nil && *remedy == join && f.noMember() { // it may also be to leave
+			*remedy = f.Finish()
 		}
 	}
 	return findings

@@ -346,7 +346,7 @@ func anotherHub(f *Facts) []report.Finding {
 func (f *Facts) wrongHub() bool {
 	_, unread := f.Unread[Hub]
 	role := &f.HubFacts.Role
-	return f.renewsElsewhere() || !unread && len(f.HubFacts.Sets) == 0 && (len(role.HubOf) > 0 || role.MemberOf != "")
+	return f.renewsElsewhere() || !unread && len(f.HubFacts.Sets) == 0 && len(role.HubOf) == 0 && role.MemberOf != ""
 }
 
 // renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted

@@ -50,7 +50,7 @@ func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if apierrors.IsAlreadyExists(err) {
 		return "serviceexport/" + name.Name + " unchanged", nil
 	}
-	return "serviceexport/" + name.Name + " created", failed(c, err, "creating", name)
+	return "serviceexport/" + name.Name + " created", failed(ctx, c, err, "creating", name)
 }
 
 // noNamespace reports whether a namespace does not exist, as far as the user may know.
@@ -65,14 +65,10 @@ func withoutNamespace(c *cluster.Cluster, name string) error {
 
 // Delete withdraws an export. Without one, it returns an error.
 func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
-	role := cluster.RoleOf(ctx, c)
-	if err := role.OnlyHub(); err != nil {
-		return "", err
-	}
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:
-		return "", failed(c, err, "reading", name)
+		return "", failed(ctx, c, err, "reading", name)
 	case e == nil && noNamespace(ctx, c, name.Namespace):
 		return "", withoutNamespace(c, name.Namespace)
 	case e == nil:
@@ -86,12 +82,16 @@ func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if dryRun != cluster.DryRunClient {
 		err = kube.Delete(ctx, c.Client, e, options...)
 	}
-	return "serviceexport/" + name.Name + " deleted", failed(c, err, "deleting", name)
+	return "serviceexport/" + name.Name + " deleted", failed(ctx, c, err, "deleting", name)
 }
 
-func failed(c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
+func failed(ctx context.Context, c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
 	err = c.Failed(err, "%s ServiceExport %s", doing, name)
 	if meta.IsNoMatchError(err) {
+		role := cluster.RoleOf(ctx, c)
+		if err := role.OnlyHub(); err != nil {
+			return err
+		}
 		var none facts.Membership
 		return report.WithRemedy(err, "this cluster is no member; to make it one: "+none.Join())
 	}

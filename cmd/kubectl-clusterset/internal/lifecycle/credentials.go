@@ -112,19 +112,22 @@ func (j *join) secret(token string) (secret *unstructured.Unstructured, server s
 	return &unstructured.Unstructured{Object: object}, hub.Server, err
 }
 
-// address returns where the member reaches the hub: --hub-server if it is given, without a proxy; else the current
-// address, if the hub's certificate authority is still the same; else the address in the admin's kubeconfig. The last
-// two have their proxies.
+// address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
+// certificate authority is still the same; else the address in the admin's kubeconfig. With each goes its proxy: with
+// --hub-server the current one, because the admin's may not be for pods.
 func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
 	was := j.keptAddress()
+	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
+	const deletion = "first delete Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub
 	if j.HubServer != "" {
-		if to.Server = j.HubServer; was != nil && was.ProxyURL != "" {
-			j.Say("with --hub-server, pods reach the hub at %s, and not at %s", route(to), route(was))
+		to.Server = j.HubServer
+		if same && was.ProxyURL != "" {
+			to.ProxyURL = was.ProxyURL
+			j.Say("pods reach the hub at %s; without that proxy: %s", route(to), deletion)
 		}
 		return to
 	}
-	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
 	to.ProxyURL = kube.ProxyURL(cfg)
 	if u, err := url.Parse(to.ProxyURL); err == nil && doctor.Loopback(u.Hostname()) {
 		j.Say("your kubeconfig's proxy %s is on this machine, so pods reach the hub without it", u.Redacted())
@@ -135,7 +138,7 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	case same:
 		remedy := "--hub-server"
 		if was.Server == to.Server {
-			remedy = "first delete Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub
+			remedy = deletion
 		}
 		j.Say("the hub's address stays %s; from here, it is %s; to change it: %s", route(was), route(to), remedy)
 		to.Server, to.TLSServerName, to.ProxyURL = was.Server, was.TLSServerName, was.ProxyURL
@@ -144,7 +147,8 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 			"if pods do not reach it there: --hub-server", route(to), route(was))
 	}
 	if was == nil && to.ProxyURL != "" {
-		j.Say("pods reach the hub at %s; if they reach it without that proxy: --hub-server", route(to))
+		j.Say("pods reach the hub at %s; without that proxy: %s, then run the command with --hub-server", route(to),
+			deletion)
 	}
 	if u, err := url.Parse(to.Server); err == nil && doctor.Loopback(u.Hostname()) {
 		j.Say("the hub's address %s is a loopback address; if pods do not reach it there: --hub-server", to.Server)

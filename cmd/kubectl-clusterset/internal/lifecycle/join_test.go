@@ -323,8 +323,9 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
-	own := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second),
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}})
+	onHub := renewed(time.Second)
+	onHub.Namespace, onHub.Name = "blue", "east"
+	own := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second), onHub)
 	own.Config = &rest.Config{Host: server.URL}
 	o, _ := options(own)
 	var made strings.Builder

@@ -50,7 +50,8 @@ func (f Flags) Repeat(findings []Finding) {
 func named(remedy, flags string) string {
 	return command.ReplaceAllStringFunc(remedy, func(s string) string {
 		m := command.FindStringSubmatch(s)
-		if m[2] == "clusterset" || m[2] == "config" {
+		switch m[2] {
+		case "clusterset", "config", "failed", "not": // the last two are words of errors
 			return s
 		}
 		return "kubectl" + strings.TrimSuffix(" "+m[1], " ") + flags + " " + m[2]

@@ -37,6 +37,8 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 			"kubectl clusterset init --hub-context=hub --hub-namespace=blue"},
 		{Flags{HubNamespace: "blue"}, "kubectl clusterset leave west --evict --hub-context=HUB, or doctor",
 			"kubectl clusterset leave west --evict --hub-context=HUB --hub-namespace=blue, or doctor"},
+		{Flags{Context: "east"}, "executable kubectl failed with exit code 1",
+			"executable kubectl failed with exit code 1"},
 		{Flags{Context: "missing"}, "kubectl config get-contexts", "kubectl config get-contexts"},
 		{Flags{Context: "east", Others: Flag("as", "jane") + Flag("as-group", "a team")}, "kubectl clusterset doctor" +
 			"; kubectl get pods; on the hub: kubectl get pods", "kubectl clusterset --context=east --as=jane " +
