@@ -60,7 +60,6 @@ type Facts struct {
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
 	AgentLacks     []string               // basic rights that the agent lacks here
 	NoAdmin        bool                   // the user may not read the agent's Deployment
-	AgentReady     time.Time              // since when the agent's Deployment is available, if it is
 	DNSDown        *report.Finding        // CoreDNS was set up here, and replicas of it are missing
 }
 

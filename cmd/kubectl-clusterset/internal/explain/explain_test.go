@@ -542,56 +542,6 @@ func TestTheCauseIsNamed(t *testing.T) {
 	}
 }
 
-// TestNoRemedyWhileTheAgentIsNew: neither for what it has not done yet, nor for what it has not updated yet.
-func TestNoRemedyWhileTheAgentIsNew(t *testing.T) {
-	export := func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
-	}
-	const wait = "wait a moment and run the command again"
-	for what, change := range map[string]func(*explain.Facts){
-		"this cluster's agent has not created a ServiceImport": gone,
-		"but there is a ServiceImport":                         func(f *explain.Facts) { f.Records = nil },
-		"connections to its VIP fail":                          func(f *explain.Facts) { f.Slices = nil },
-		"this cluster's agent last saw the hub":                func(f *explain.Facts) { seen(f, 41) },
-		"the agent has set no condition":                       export,
-		"this cluster's ServiceExport is not on": func(f *explain.Facts) {
-			export(f)
-			f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting")}
-		},
-	} {
-		for age, waits := range map[time.Duration]bool{14 * time.Second: true, 15 * time.Second: false} {
-			f := member()
-			f.Now = start
-			change(f)
-			f.AgentReady = f.Now.Add(-age)
-			checkRemedy(t, f, what, wait, waits)
-			if len(f.Leases) > 0 {
-				continue
-			}
-			seen(f, 0)
-			f.AgentReady, f.Leases[0].CreationTimestamp = time.Time{}, metav1.NewTime(f.Now.Add(-age))
-			checkRemedy(t, f, what, wait, waits)
-		}
-	}
-}
-
-// checkRemedy checks whether the only finding that contains what has a remedy.
-func checkRemedy(t *testing.T, f *explain.Facts, what, remedy string, want bool) {
-	t.Helper()
-	n := 0
-	for _, found := range explain.Explain(f).Findings {
-		if strings.Contains(found.What, what) {
-			if n++; (found.Remedy == remedy) != want {
-				t.Errorf("%q: %q", found.What, found.Remedy)
-			}
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d findings: %s", n, what)
-	}
-}
-
 // TestAMemberThatIsLeavingHasNoOtherFinding, with or without an import, and with an export that has no condition.
 func TestAMemberThatIsLeavingHasNoOtherFinding(t *testing.T) {
 	for name, change := range map[string]func(*explain.Facts){"an import": func(*explain.Facts) {}, "no import": gone} {

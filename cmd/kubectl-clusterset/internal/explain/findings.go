@@ -45,7 +45,7 @@ func (r *Report) addFindings(
 		r.error(f.doctor(), "this cluster's agent lacks rights, such as to %s: later changes are "+
 			"missing here, and this cluster's exports are not updated", f.AgentLacks[0])
 	case expired && f.Import != nil && exported:
-		r.warn(f.settled(f.doctor()), "this cluster's agent last saw the hub at %s: later changes are missing "+
+		r.warn(f.doctor(), "this cluster's agent last saw the hub at %s: later changes are missing "+
 			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
 	switch {
@@ -72,7 +72,7 @@ func (r *Report) addFindings(
 		if !f.NoAdmin {
 			remedy = facts.AgentLog + "; " + remedy
 		}
-		r.error(f.settled(remedy),
+		r.error(remedy,
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && len(elsewhere) > 0:
 		first := elsewhere[0]
@@ -99,8 +99,8 @@ func (r *Report) addFindings(
 		}
 		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
 			first, seen := f.lastSeen()
-			r.warn(f.settled(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s",
-				first, facts.AgentLog, ns, name)),
+			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first,
+				facts.AgentLog, ns, name),
 				"%sno cluster exports the name to this cluster, but there is a ServiceImport", seen)
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
@@ -259,7 +259,7 @@ func (r *Report) pods(f *Facts, clusters []string) string {
 	if gone := r.expired(); len(gone) > 0 {
 		all = append(all, "in cluster "+strings.Join(gone, ", ")+": kubectl clusterset doctor")
 	}
-	return f.settled(strings.Join(all, "; "))
+	return strings.Join(all, "; ")
 }
 
 // doctor is the command that names the cause in this cluster.
@@ -276,24 +276,8 @@ func (f *Facts) asAdmin(purpose, command string) string {
 	return purpose + command
 }
 
-// soon is how long an agent may take to read a new ServiceExport, or everything after it has become ready.
+// soon is how long an agent may take to read a new ServiceExport.
 const soon = 15 * time.Second
-
-const again = "wait a moment and run the command again"
-
-// settled returns a remedy, or to wait if the agent became ready or first renewed its Lease on the hub only just now.
-func (f *Facts) settled(remedy string) string {
-	began := f.AgentReady
-	for i := range f.Leases {
-		if l := &f.Leases[i]; l.Name == clusterset.LeaseRenewed && l.CreationTimestamp.After(began) {
-			began = l.CreationTimestamp.Time
-		}
-	}
-	if !began.IsZero() && f.Now.Sub(began).Abs() < soon {
-		return again
-	}
-	return remedy
-}
 
 // export is the command that exports a Service of this cluster.
 func export(name types.NamespacedName) string {
@@ -369,9 +353,9 @@ func (r *Report) addOwnExport(f *Facts) {
 	switch member := f.Set != "" || f.unread(Membership); {
 	case !member || f.Leaving || len(f.Export.Status.Conditions) > 0:
 	case f.Now.Sub(f.Export.CreationTimestamp.Time) < soon:
-		r.warn(again, "the agent has not read this cluster's new ServiceExport yet")
+		r.warn("wait a moment and run the command again", "the agent has not read this cluster's new ServiceExport yet")
 	default:
-		r.error(f.settled(f.doctor()), "the agent has set no condition on this cluster's ServiceExport")
+		r.error(f.doctor(), "the agent has set no condition on this cluster's ServiceExport")
 	}
 	for _, entry := range strings.Split(f.Export.Annotations[clusterset.AnnotationExportTo], ",") {
 		id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
@@ -395,7 +379,7 @@ func (r *Report) addOwnExport(f *Facts) {
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
-			r.error(f.settled(f.doctor()), "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
+			r.error(f.doctor(), "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionConflict && ok:
 			r.warn("make the Services and ServiceExports of all clusters the same, or accept the oldest", "%s",

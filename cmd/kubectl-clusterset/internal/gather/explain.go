@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -94,7 +93,6 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	f.Agent = agent != nil
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
-	f.AgentReady = availableSince(agent)
 	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)
 	_, f.DNSDown = dnsState(ctx, c)
 	if f.NoAdmin = apierrors.IsForbidden(err); !f.NoAdmin {
@@ -105,19 +103,6 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		return nil, c.Failed(err, "reading what concerns %s", name)
 	}
 	return f, nil
-}
-
-// availableSince returns since when a Deployment is available; zero if it is not, or is nil.
-func availableSince(d *appsv1.Deployment) (at time.Time) {
-	if d == nil {
-		return at
-	}
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionTrue {
-			at = c.LastTransitionTime.Time
-		}
-	}
-	return at
 }
 
 // recordsOf reads what each cluster exports under the name.

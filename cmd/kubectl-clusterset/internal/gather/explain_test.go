@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -89,22 +87,6 @@ func TestExplainReadsWhetherDNSIsReady(t *testing.T) {
 		types.NamespacedName{Namespace: "shop", Name: "web"})
 	if err != nil || f.DNSDown == nil || f.DNSDown.What != "Deployment coredns is scaled to 0" {
 		t.Errorf("%+v, %v", f, err)
-	}
-}
-
-// TestExplainReadsSinceWhenTheAgentIsReady: its findings may be of before.
-func TestExplainReadsSinceWhenTheAgentIsReady(t *testing.T) {
-	at := metav1.Now().Rfc3339Copy()
-	for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
-		agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
-			Name: manifest.AgentDeployment}}
-		agent.Status.Conditions = []appsv1.DeploymentCondition{
-			{Type: appsv1.DeploymentAvailable, Status: status, LastTransitionTime: at}}
-		f, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), agent),
-			types.NamespacedName{Namespace: "shop", Name: "web"})
-		if err != nil || f.AgentReady.Equal(at.Time) != (status == corev1.ConditionTrue) {
-			t.Errorf("%s: %+v, %v", status, f, err)
-		}
 	}
 }
 
