@@ -23,6 +23,7 @@ func setup(c *caddy.Controller) error {
 	}
 	m := &s.Multicluster
 	m.load = loads.Of(c)
+	growStacks(c)
 	buildInfo.WithLabelValues(version()).Set(1)
 
 	c.OnStartup(func() error {
