@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // Our plugins compile into a stock CoreDNS by the lines of plugin.cfg that their READMEs give, at the place that these
-// name, and answer there.
+// name, and answer there. They add no package but ours to its build.
 func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
@@ -45,6 +46,8 @@ func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(tree, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
+	packages := func() []string { return strings.Fields(run(tree, "go", "list", "-deps", ".")) }
+	before := packages()
 	list := filepath.Join(tree, "plugin.cfg")
 	plugins := strings.Replace(read(t, list), "\nkubernetes:kubernetes\n", "\n"+lines+"kubernetes:kubernetes\n", 1)
 	if err := os.WriteFile(list, []byte(plugins), 0o600); err != nil {
@@ -52,6 +55,15 @@ func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	}
 	run(tree, "go", "mod", "edit", "-require", module+"@v0.0.0", "-replace", module+"="+root)
 	run(tree, "go", "run", "directives_generate.go")
+	added := slices.DeleteFunc(packages(), func(p string) bool { return slices.Contains(before, p) })
+	if !slices.Contains(added, module+"/plugin/multicluster") {
+		t.Errorf("the build has no package of ours: %v", added)
+	}
+	for _, p := range added {
+		if !strings.HasPrefix(p, module+"/plugin/") {
+			t.Errorf("the build has one more package of others: %s", p)
+		}
+	}
 	run(tree, "go", "build", "-o", "coredns", ".")
 
 	t.Setenv("COREDNS_BINARY", filepath.Join(tree, "coredns"))
