@@ -151,7 +151,13 @@ func start(t *testing.T, scheme, lines string) int {
 		scheme = "dns"
 	}
 	port := freePort(t)
-	text := fmt.Sprintf("%s://clusterset.local:%d {\nbind 127.0.0.1\n%s\n}\n", scheme, port, lines)
+	run(t, fmt.Sprintf("%s://clusterset.local:%d {\nbind 127.0.0.1\n%s\n}\n", scheme, port, lines))
+	return port
+}
+
+// run runs a Corefile.
+func run(t *testing.T, text string) {
+	t.Helper()
 	i, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(text), ServerTypeName: "dns"})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -162,7 +168,6 @@ func start(t *testing.T, scheme, lines string) int {
 			t.Error(err)
 		}
 	})
-	return port
 }
 
 // check asks for what the stub's clusterset has.

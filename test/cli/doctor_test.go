@@ -169,25 +169,11 @@ func (e *environment) mistakes() []mistake {
 			[]string{"-n", "kube-system", "configmap", "coredns"},
 			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n"}}`},
 		},
-		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"},
+		{"corefile-cache", "stale answers", "east", []string{"-n", "kube-system", "configmap", "coredns"},
 			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n` +
-				`clusterset.local:53 {\n cache 30\n forward . 10.96.0.53\n}\n"}}`}},
-		{
-			"nodelocal-forward",
-			"__PILLAR__UPSTREAM__SERVERS__",
-			"east",
-			nil,
-			[]string{
-				"-n",
-				"kube-system",
-				"create",
-				"configmap",
-				"node-local-dns",
-				"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n" +
-					".:53 {\n forward . " +
-					"__PILLAR__UPSTREAM__SERVERS__\n}\n",
-			},
-		},
+				`clusterset.local:53 {\n cache {\n serve_stale\n }\n forward . 10.96.0.53\n}\n"}}`}},
+		{"node-cache", "NodeLocal DNS of its own does not forward clusterset.local", "east", nil,
+			[]string{"-n", "kube-system", "create", "-f", "testdata/node-cache.yaml"}},
 		{"hub-rights", "list/watch/create/update/delete serviceexportrecords.hub.clusterset-dns.io in clusterset",
 			"hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
 		{"hub-rights", "create serviceaccounts/token mcs-east in clusterset", "hub",

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
@@ -94,6 +93,16 @@ func serves(text string) bool {
 	})
 }
 
+// sentTo reports whether a Corefile forwards the zone to these servers.
+func sentTo(text string, servers []string) bool {
+	c, err := corefile.Parse(text)
+	if err != nil {
+		return false
+	}
+	b := c.For(zone, port(text))
+	return b != nil && slices.Equal(b.SentOn(zone), servers)
+}
+
 // ours reports whether a text has our block.
 func ours(text string) bool { return remove(text) != text }
 
@@ -124,68 +133,4 @@ func domain(text string) string {
 func reloads(text string) bool {
 	c, err := corefile.Parse(text)
 	return err != nil || slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
-}
-
-// chartServers converts a Corefile to the value servers of CoreDNS's Helm chart. The chart replaces the whole list, so
-// it has to contain the blocks that run now.
-func chartServers(text string) (out []any, err error) {
-	c, err := corefile.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case len(c.Unknown) > 0:
-		return nil, fmt.Errorf("the Corefile imports %s, which cannot be converted", strings.Join(c.Unknown, ", "))
-	case len(c.Blocks) == 0:
-		return nil, errors.New("the Corefile has no server block")
-	}
-	for _, b := range c.Blocks {
-		var zones, plugins []any
-		for _, k := range b.Keys {
-			z := map[string]any{"zone": k.Zone + "."}
-			if k.Scheme != "" {
-				z["scheme"] = k.Scheme + "://"
-			} else {
-				z["use_tcp"] = true // else the chart's Service has the port for UDP alone
-			}
-			if zones = append(zones, z); k.Port != b.Keys[0].Port {
-				return nil, fmt.Errorf("a server block is for the ports %s and %s", b.Keys[0].Port, k.Port)
-			}
-		}
-		for _, l := range b.Plugins {
-			p := map[string]any{"name": l.Name()}
-			if args := words(l.Args()); args != "" {
-				p["parameters"] = args
-			}
-			var body []string
-			for _, o := range l.Body {
-				if len(o.Body) > 0 {
-					return nil, fmt.Errorf("the plugin %s has nested braces", l.Name())
-				}
-				body = append(body, words(o.Words))
-			}
-			if len(body) > 0 {
-				p["configBlock"] = strings.Join(body, "\n")
-			}
-			plugins = append(plugins, p)
-		}
-		number, err := strconv.Atoi(b.Keys[0].Port)
-		if err != nil {
-			return nil, fmt.Errorf("a server block has the port %s, which is no number", b.Keys[0].Port)
-		}
-		out = append(out, map[string]any{"zones": zones, "port": number, "plugins": plugins})
-	}
-	return out, nil
-}
-
-// words joins words as a Corefile has them.
-func words(all []string) string {
-	var out []string
-	for _, w := range all {
-		if w == "" || strings.ContainsAny(w, " \t\r\n\"#") {
-			w = `"` + strings.ReplaceAll(w, `"`, `\"`) + `"`
-		}
-		out = append(out, w)
-	}
-	return strings.Join(out, " ")
 }

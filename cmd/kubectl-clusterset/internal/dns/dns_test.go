@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
@@ -102,7 +103,7 @@ func TestEachDistributionIsDetectedChangedAndRestored(t *testing.T) {
 		for _, mode := range []Mode{"", Beside} {
 			name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 			if mode != "" {
-				if name != "kubeadm" {
+				if name != "kubeadm" && name != "nodelocal" {
 					continue // beside is the default
 				}
 				name += "-beside"
@@ -141,11 +142,9 @@ func roundTrip(t *testing.T, file, name string, mode Mode) {
 			t.Fatal(err)
 		}
 	}
-	for _, change := range []*Change{p.Deployment, p.Forward} {
-		if change != nil {
-			if err := r.change(t.Context(), change); err != nil {
-				t.Fatal(err)
-			}
+	for _, change := range p.changes() {
+		if err := r.change(t.Context(), change); err != nil {
+			t.Fatal(err)
 		}
 	}
 	after, err := Read(t.Context(), c)
@@ -153,7 +152,7 @@ func roundTrip(t *testing.T, file, name string, mode Mode) {
 		t.Fatal(err)
 	}
 	again, err := Install(after, Wanted{Image: image})
-	if err != nil || again.Deployment != nil || again.Forward != nil || again.Mode != p.Mode ||
+	if err != nil || len(again.changes()) > 0 || again.Mode != p.Mode ||
 		len(again.Objects) != len(objects) {
 		t.Errorf("a second run would change something: %v\n%+v", err, again)
 	}
@@ -161,11 +160,9 @@ func roundTrip(t *testing.T, file, name string, mode Mode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []*Change{out.Forward, out.Deployment} {
-		if change != nil {
-			if err := r.change(t.Context(), change); err != nil {
-				t.Fatal(err)
-			}
+	for _, change := range out.changes() {
+		if err := r.change(t.Context(), change); err != nil {
+			t.Fatal(err)
 		}
 	}
 	restored, err := Read(t.Context(), c)
@@ -197,7 +194,6 @@ func written(t *testing.T, s *State) string {
 	add(s.Custom, s.Custom != nil)
 	add(s.KubeDNS, s.KubeDNS != nil)
 	add(s.Operator, s.Operator != nil)
-	add(s.HelmConfig, s.HelmConfig != nil)
 	return out.String()
 }
 
@@ -504,7 +500,8 @@ func TestOptionsInOurBlockStay(t *testing.T) {
 	if got := remove(edited); got != own {
 		t.Errorf("removed: %q", got)
 	}
-	s := &State{Config: &corev1.ConfigMap{Data: map[string]string{"Corefile": edited}}, ConfigKey: "Corefile"}
+	config := &corev1.ConfigMap{Data: map[string]string{"Corefile": edited}}
+	s := &State{Objects: platform.Objects{Config: config}, ConfigKey: "Corefile"}
 	if got := s.Mode(); got != Replace {
 		t.Errorf("where the image was ours before, the mode is %q", got)
 	}
@@ -600,36 +597,6 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 	}
 }
 
-// TestWordsAreQuotedAsACorefileNeeds: # begins a comment, and a line break ends a line.
-func TestWordsAreQuotedAsACorefileNeeds(t *testing.T) {
-	for word, want := range map[string]string{
-		"a": "a", "": `""`, "a b": `"a b"`, "a#b": `"a#b"`, "a\nb": "\"a\nb\"", `a"b`: `"a\"b"`,
-	} {
-		if got := words([]string{word}); got != want {
-			t.Errorf("%q: %s, want %s", word, got, want)
-		}
-	}
-}
-
-// TestAChartGetsTheSchemesOfABlock, and no block whose zones have several ports, which a chart cannot say.
-func TestAChartGetsTheSchemesOfABlock(t *testing.T) {
-	got, err := chartServers("tls://. {\n forward . 10.0.0.1\n}\n")
-	want := "[map[plugins:[map[name:forward parameters:. 10.0.0.1]] port:853 zones:[map[scheme:tls:// zone:.]]]]"
-	if fmt.Sprint(got) != want || err != nil {
-		t.Errorf("%v, %v; want %s", got, err, want)
-	}
-	// Without use_tcp, the Service of newer charts has the port for UDP alone.
-	got, err = chartServers(".:53 {\n errors\n}\n")
-	if want = "[map[plugins:[map[name:errors]] port:53 zones:[map[use_tcp:true zone:.]]]]"; fmt.Sprint(got) != want ||
-		err != nil {
-		t.Errorf("%v, %v; want %s", got, err, want)
-	}
-	if got, err := chartServers(".:53 tls://. {\n errors\n}\n"); err == nil ||
-		!strings.Contains(err.Error(), "53 and 853") {
-		t.Errorf("two ports: %v, %v", got, err)
-	}
-}
-
 // TestAZoneThatAnotherProgramServesIsLeftAlone, wherever a cluster's DNS is configured: Submariner has it, for example.
 func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	for name, take := range map[string]func(*State) error{
@@ -644,14 +611,6 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 		"aks": func(s *State) error { // in the Corefile itself
 			s.Config.Data["Corefile"] += "clusterset.local:53 {\n forward . 10.0.0.1\n}\n"
 			return nil
-		},
-		"openshift": func(s *State) error {
-			return unstructured.SetNestedSlice(s.Operator.Object, []any{map[string]any{"name": "lighthouse",
-				"zones": []any{"clusterset.local"}}}, "spec", "servers")
-		},
-		"rke2-values": func(s *State) error {
-			return unstructured.SetNestedField(s.HelmConfig.Object,
-				"servers: [{zones: [{zone: clusterset.local.}], port: 53}]", "spec", "valuesContent")
 		},
 	} {
 		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService()))
@@ -671,47 +630,6 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestLaterValuesOfAChartStay: RKE2's users tune CoreDNS in the same object.
-func TestLaterValuesOfAChartStay(t *testing.T) {
-	for _, name := range []string{"rke2", "rke2-values"} {
-		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := Install(s, Wanted{Image: image})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.HelmConfig = p.Forward.After.(*unstructured.Unstructured)
-		text, _, _ := unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-		later := text + "resources: {limits: {memory: 1Gi}}\n"
-		if err := unstructured.SetNestedField(s.HelmConfig.Object, later, "spec", "valuesContent"); err != nil {
-			t.Fatal(err)
-		}
-		// RKE2 has rendered the values, and our Service has got another address.
-		s.Config.Data[s.ConfigKey] += fmt.Sprintf(sends, "53", "10.96.7.7")
-		s.Service.Spec.ClusterIPs = []string{"10.96.7.8"}
-		if p, err = Install(s, Wanted{Image: image}); err != nil {
-			t.Fatal(err)
-		}
-		s.HelmConfig = p.Forward.After.(*unstructured.Unstructured)
-		text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-		if strings.Count(text, "zone: clusterset.local.") != 1 || !strings.Contains(text, "memory: 1Gi") ||
-			!strings.Contains(text, ". 10.96.7.8") {
-			t.Errorf("%s: repaired, the values are\n%s", name, text)
-		}
-		if p, err = Uninstall(s); err != nil || p.Forward == nil || p.Forward.After == nil {
-			t.Fatalf("%s: %+v, %v", name, p, err)
-		}
-		text, _, _ = unstructured.NestedString(p.Forward.After.(*unstructured.Unstructured).Object, "spec",
-			"valuesContent")
-		if strings.Contains(text, "servers") || !strings.Contains(text, "memory: 1Gi") ||
-			strings.Contains(text, "autoscaler") != (name == "rke2-values") {
-			t.Errorf("%s: afterwards the values are\n%s", name, text)
-		}
-	}
-}
-
 // TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back.
 func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	here := load(t, "testdata/kubeadm.yaml", pods()...)
@@ -724,7 +642,7 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stock := s.original()
-	delete(s.Deployment.Annotations, AnnotationImage)
+	delete(s.Deployment.Annotations, platform.AnnotationImage)
 	s.container().Image = stock
 	if err := here.Update(t.Context(), s.Deployment); err != nil {
 		t.Fatal(err)
@@ -762,7 +680,7 @@ func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
 		if err := r.Uninstall(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if last, image := read(); last == first || !stock.MatchString(image) {
+		if last, image := read(); last == first || !platform.Stock.MatchString(image) {
 			t.Errorf("%s: it runs on with our block, or the image %s", mode, image)
 		}
 	}
@@ -780,7 +698,8 @@ func TestOurConfigurationWaitsForOurImage(t *testing.T) {
 			t.Errorf("--%s: %v", mode, err)
 		}
 	}
-	metav1.SetMetaDataAnnotation(&s.Deployment.ObjectMeta, AnnotationImage, "stock") // --replace began, and failed
+	metav1.SetMetaDataAnnotation(&s.Deployment.ObjectMeta, platform.AnnotationImage, "stock") // as left by
+	// an install with --replace that failed
 	_, err = Install(s, Wanted{Image: image, NoWait: true})
 	if err == nil || strings.Contains(err.Error(), "--beside") {
 		t.Errorf("an install with --replace goes on with: %v", err)
@@ -860,7 +779,7 @@ func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
 	if err := r.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Read(t.Context(), here); err != nil || !stock.MatchString(s.container().Image) {
+	if s, err := Read(t.Context(), here); err != nil || !platform.Stock.MatchString(s.container().Image) {
 		t.Errorf("it keeps %s, %v", s.container().Image, err)
 	}
 }

@@ -10,23 +10,17 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Annotations by which Uninstall restores what was.
-const (
-	AnnotationImage  = "clusterset-dns.io/original-image"  // of the cluster's CoreDNS
-	AnnotationStubs  = "clusterset-dns.io/original-stubs"  // stubDomains of kube-dns
-	AnnotationValues = "clusterset-dns.io/original-values" // of RKE2's chart
-)
+// AnnotationStubs has the stubDomains of kube-dns before Install changed them, and Uninstall restores them.
+const AnnotationStubs = "clusterset-dns.io/original-stubs"
 
 // Mode is how our CoreDNS comes into a cluster.
 type Mode string
@@ -37,10 +31,8 @@ const (
 	Beside  Mode = "beside"  // a Deployment of ours, to which the cluster's DNS forwards the zone
 )
 
-const (
-	customKey  = "clusterset.server" // our key of ConfigMap coredns-custom
-	serverName = "clusterset"        // our server in OpenShift's DNS
-)
+// customKey is our key of ConfigMap coredns-custom.
+const customKey = "clusterset.server"
 
 // Wanted is what the user asked for. Zero values mean that Install decides.
 type Wanted struct {
@@ -55,15 +47,21 @@ type Change struct{ Before, After client.Object }
 
 // Plan is what to do in a cluster.
 type Plan struct {
-	Distribution Distribution
+	Distribution platform.Platform
 	Mode         Mode
 	Image        string
 	Objects      []*unstructured.Unstructured // ours, to apply or to delete
 	Deployment   *Change                      // the image of the cluster's CoreDNS
 	Forward      *Change                      // what gives the zone to our CoreDNS
 	ByHand       string                       // the same, if only the user can do it
+	Stubs        *Change                      // what gives it to NodeLocal DNSCache, too
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
+}
+
+// changes returns what changes objects of others.
+func (p *Plan) changes() []*Change {
+	return slices.DeleteFunc([]*Change{p.Deployment, p.Forward, p.Stubs}, func(c *Change) bool { return c == nil })
 }
 
 // Mode returns how our CoreDNS is installed, or "".
@@ -77,11 +75,14 @@ func (s *State) Mode() Mode {
 	return ""
 }
 
+// original returns the image that ours replaced, or "".
+func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
+
 // running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
 func (s *State) running() string {
 	switch s.Mode() {
 	case Replace:
-		if image := s.container().Image; image != s.original() && !stock.MatchString(image) {
+		if image := s.container().Image; image != s.original() && !platform.Stock.MatchString(image) {
 			return image
 		}
 	case Beside:
@@ -92,7 +93,7 @@ func (s *State) running() string {
 
 // Install returns what is missing for the zone to be answered, or why it cannot be. Without changes, it is installed.
 func Install(s *State, w Wanted) (*Plan, error) {
-	p := &Plan{Distribution: Detect(s), Mode: cmp.Or(w.Mode, s.Mode())}
+	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: cmp.Or(w.Mode, s.Mode())}
 	d := &p.Distribution
 	if p.Mode == "" {
 		p.Mode = Beside
@@ -111,11 +112,11 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
 	}
-	if s.NodeLocal != nil && !s.Stubbed() && d.Forward != InStubs {
-		p.Notes = append(p.Notes, "NodeLocal DNS needs a server block of its own: "+report.DocsNodeLocal)
+	if err := p.cache(s); err != nil {
+		return nil, err
 	}
-	if d.Remedy != "" && d.Forward != ByHand {
-		p.Notes = append(p.Notes, d.Remedy)
+	if d.Step != "" && d.Forward != platform.ByHand {
+		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
 	if p.Mode == Replace {
 		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
@@ -143,11 +144,11 @@ func objects(folder, image string) ([]*unstructured.Unstructured, error) {
 
 func (p *Plan) replace(s *State) (err error) {
 	d, c := s.Deployment, s.container()
-	if p.Distribution.Name == unknown {
+	if p.Distribution.Name == platform.Unknown {
 		return report.WithRemedy(errors.New("--replace: it is unknown who runs the cluster's DNS, and may restore it"),
 			"use --beside")
 	}
-	if c == nil || s.Config == nil || p.Distribution.Forward != InCorefile {
+	if c == nil || s.Config == nil || p.Distribution.Forward != platform.InCorefile {
 		return report.WithRemedy(fmt.Errorf("--replace: %s owns the cluster's DNS, and would restore it",
 			p.Distribution.Name), "use --beside")
 	}
@@ -163,7 +164,7 @@ func (p *Plan) replace(s *State) (err error) {
 	if c.Image != p.Image {
 		after := s.withImage(p.Image)
 		if s.original() == "" {
-			metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationImage, c.Image)
+			metav1.SetMetaDataAnnotation(&after.ObjectMeta, platform.AnnotationImage, c.Image)
 		}
 		p.Deployment = &Change{d, after}
 	}
@@ -172,9 +173,9 @@ func (p *Plan) replace(s *State) (err error) {
 
 // withImage returns the Deployment with another image.
 func (s *State) withImage(image string) *appsv1.Deployment {
-	after := s.Deployment.DeepCopy()
-	(&State{Deployment: after}).container().Image = image
-	return after
+	after := &State{Objects: platform.Objects{Deployment: s.Deployment.DeepCopy()}}
+	after.container().Image = image
+	return after.Deployment
 }
 
 // corefile changes the Corefile.
@@ -195,24 +196,60 @@ func (p *Plan) beside(s *State) (err error) {
 	if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
 	}
-	to := []string{"CLUSTERIP"} // until our Service exists
-	if s.Service != nil && len(s.Service.Spec.ClusterIPs) > 0 {
-		to = s.Service.Spec.ClusterIPs
+	to := s.address()
+	if text := s.Imported(); !ours(text) && sentTo(text, to) {
+		return nil // by its owner
 	}
 	block := fmt.Sprintf(sends, port(s.Corefile()), strings.Join(to, " "))
 	switch p.Distribution.Forward {
-	case InCorefile:
+	case platform.InCorefile:
 		return p.corefile(s, block)
-	case InCustom:
+	case platform.InCustom:
 		err = p.custom(s, begin+block+end)
-	case InStubs:
-		err = p.stubs(s, to)
-	case InOperator:
-		err = p.operator(s, to)
-	case InHelm:
-		err = p.helm(s, to)
+	case platform.InStubs:
+		p.Forward, err = s.stubs(to)
 	default:
-		p.ByHand = cmp.Or(p.Distribution.Remedy, "forward the zone "+zone+" in the cluster's DNS") + "\n\n" + block
+		p.ByHand = s.fill(p.Distribution.Step, block)
+	}
+	return err
+}
+
+// address returns that of our CoreDNS beside the cluster's DNS.
+func (s *State) address() []string {
+	if s.Service == nil || len(s.Service.Spec.ClusterIPs) == 0 {
+		return []string{"CLUSTERIP"} // until our Service exists
+	}
+	return s.Service.Spec.ClusterIPs
+}
+
+// fill returns a step for this cluster.
+func (s *State) fill(step, block string) string {
+	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(s.address(), ", ")).Replace(step)
+}
+
+// Cache returns what answers Pods in front of the cluster's DNS without the zone, with its step, or nil.
+func (s *State) Cache() *platform.Platform {
+	c := platform.CacheOf(&s.Objects)
+	if c == nil || c.Forward == platform.InStubs && s.stubbed() || serves(s.NodeFile) {
+		return nil
+	}
+	c.Step = s.fill(c.Step, "")
+	return c
+}
+
+// cache gives the zone to what answers Pods in front of the cluster's DNS, or says how.
+func (p *Plan) cache(s *State) (err error) {
+	c, to := s.Cache(), s.address()
+	if p.Mode == Replace && s.Upstream != nil { // the DNS Service's own address is the cache's, too
+		to = s.Upstream.Spec.ClusterIPs
+	}
+	_, installed := s.originalStubs()
+	switch {
+	case p.Distribution.Forward == platform.InStubs: // which serves both
+	case installed || c != nil && c.Forward == platform.InStubs && (p.Mode == Beside || s.Upstream != nil):
+		p.Stubs, err = s.stubs(to)
+	case c != nil:
+		p.Notes = append(p.Notes, c.Name+": "+c.Step+"; "+report.DocsNodeLocal)
 	}
 	return err
 }
@@ -265,13 +302,13 @@ func (s *State) originalStubs() (was string, installed bool) {
 	return was, installed
 }
 
-// Stubbed reports whether kube-dns's stubDomains have the zone, which NodeLocal DNSCache follows, too.
-func (s *State) Stubbed() bool {
+// stubbed reports whether kube-dns's stubDomains have the zone.
+func (s *State) stubbed() bool {
 	return s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
 }
 
 // stubs adds the zone to kube-dns's stubDomains.
-func (p *Plan) stubs(s *State, to []string) error {
+func (s *State) stubs(to []string) (*Change, error) {
 	before := s.KubeDNS
 	if before == nil {
 		before = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: "kube-dns"}}
@@ -280,15 +317,15 @@ func (p *Plan) stubs(s *State, to []string) error {
 	stubs := map[string][]string{}
 	if was != "" {
 		if err := json.Unmarshal([]byte(was), &stubs); err != nil {
-			return fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
+			return nil, fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
 		}
 	}
 	_, installed := s.originalStubs()
 	if stubs[zone] != nil && !installed {
-		return forwarded("stubDomains of ConfigMap kube-dns", "kubectl -n kube-system edit configmap kube-dns")
+		return nil, forwarded("stubDomains of ConfigMap kube-dns", "kubectl -n kube-system edit configmap kube-dns")
 	}
 	if slices.Equal(stubs[zone], to) {
-		return nil
+		return nil, nil
 	}
 	after := before.DeepCopy()
 	if !installed {
@@ -300,145 +337,17 @@ func (p *Plan) stubs(s *State, to []string) error {
 		after.Data = map[string]string{}
 	}
 	after.Data["stubDomains"] = string(text)
-	p.Forward = &Change{before, after}
 	if s.KubeDNS == nil {
 		own(after)
-		p.Forward.Before = nil
+		return &Change{nil, after}, err
 	}
-	return err
-}
-
-// operator adds a server to OpenShift's DNS.
-func (p *Plan) operator(s *State, to []string) error {
-	servers, _, err := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
-	if err != nil {
-		return err
-	}
-	upstreams := make([]any, len(to))
-	for i := range to {
-		upstreams[i] = to[i]
-	}
-	wanted := map[string]any{"name": serverName, "zones": []any{zone}, "forwardPlugin": map[string]any{
-		"upstreams": upstreams}}
-	if i := slices.IndexFunc(servers, isOurs); i < 0 {
-		if slices.ContainsFunc(servers, forZone) {
-			return forwarded("a server of OpenShift's DNS", "kubectl edit dns.operator default")
-		}
-		servers = append(servers, wanted)
-	} else if now, _, _ := unstructured.NestedStringSlice(servers[i].(map[string]any), "forwardPlugin",
-		"upstreams"); slices.Equal(now, to) {
-		return nil
-	} else {
-		servers[i] = wanted
-	}
-	after := s.Operator.DeepCopy()
-	p.Forward = &Change{s.Operator, after}
-	return unstructured.SetNestedSlice(after.Object, servers, "spec", "servers")
-}
-
-func isOurs(server any) bool {
-	m, _ := server.(map[string]any)
-	return m["name"] == serverName
-}
-
-// forZone reports whether a server of OpenShift's DNS, or of RKE2's chart, is for our zone.
-func forZone(server any) bool {
-	m, _ := server.(map[string]any)
-	zones, _ := m["zones"].([]any)
-	return slices.ContainsFunc(zones, func(z any) bool {
-		if of, is := z.(map[string]any); is { // of the chart
-			z = of["zone"]
-		}
-		name, _ := z.(string)
-		return corefile.Normal(name) == zone
-	})
-}
-
-// chartValues returns the values of RKE2's chart without what an earlier run added; installed says that one did.
-func (s *State) chartValues() (text string, values map[string]any, installed bool, err error) {
-	values = map[string]any{}
-	if s.HelmConfig == nil {
-		return "", values, false, nil
-	}
-	text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-	original, installed := s.HelmConfig.GetAnnotations()[AnnotationValues]
-	was := map[string]any{}
-	if err := errors.Join(yaml.Unmarshal([]byte(text), &values), yaml.Unmarshal([]byte(original), &was)); err != nil {
-		return "", nil, false, fmt.Errorf("parsing valuesContent of HelmChartConfig rke2-coredns failed: %w", err)
-	}
-	if !installed {
-		return text, values, false, nil
-	}
-	if servers, _ := values["servers"].([]any); was["servers"] == nil {
-		delete(values, "servers")
-	} else {
-		values["servers"] = slices.DeleteFunc(servers, forZone)
-	}
-	if equality.Semantic.DeepEqual(values, was) {
-		return original, values, true, nil
-	}
-	written, err := yaml.Marshal(values)
-	if text = string(written); len(values) == 0 {
-		text = ""
-	}
-	return text, values, true, err
-}
-
-// helm adds a server to the values of RKE2's chart.
-func (p *Plan) helm(s *State, to []string) error {
-	text, values, installed, err := s.chartValues()
-	if err != nil {
-		return err
-	}
-	if installed {
-		now, _, _ := unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
-		if strings.Contains(now, "parameters: . "+strings.Join(to, " ")+"\n") {
-			return nil
-		}
-	}
-	servers, _ := values["servers"].([]any)
-	if servers == nil {
-		if servers, err = chartServers(remove(s.Corefile())); err != nil {
-			return err
-		}
-		servers = slices.DeleteFunc(servers, forZone) // what an earlier run added
-	}
-	if slices.ContainsFunc(servers, forZone) {
-		return forwarded("a server of RKE2's chart", "kubectl -n kube-system edit helmchartconfig rke2-coredns")
-	}
-	values["servers"] = append(servers, map[string]any{
-		"zones": []any{map[string]any{"zone": zone + ".", "use_tcp": true}}, "port": 53,
-		"plugins": []any{map[string]any{"name": "errors"},
-			map[string]any{"name": "cache", "configBlock": "success 9984 5\ndenial 9984 1"},
-			map[string]any{"name": "forward", "parameters": ". " + strings.Join(to, " ")}}})
-	written, err := yaml.Marshal(values)
-	if err != nil {
-		return err
-	}
-	after := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	p.Forward = &Change{nil, after}
-	if s.HelmConfig != nil {
-		after = s.HelmConfig.DeepCopy()
-		p.Forward = &Change{s.HelmConfig, after}
-	} else {
-		after.SetAPIVersion("helm.cattle.io/v1")
-		after.SetKind("HelmChartConfig")
-		after.SetNamespace(kubeSystem)
-		after.SetName("rke2-coredns")
-		own(after)
-	}
-	notes := after.GetAnnotations()
-	if notes == nil {
-		notes = map[string]string{}
-	}
-	notes[AnnotationValues] = text
-	after.SetAnnotations(notes)
-	return unstructured.SetNestedField(after.Object, string(written), "spec", "valuesContent")
+	return &Change{before, after}, err
 }
 
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (*Plan, error) {
-	p := &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
+	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.running()}
+	p.unforward(s)
 	text := remove(s.Corefile())
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
@@ -448,7 +357,7 @@ func Uninstall(s *State) (*Plan, error) {
 	if p.Mode == Replace {
 		if original := s.original(); original != "" {
 			after := s.withImage(original)
-			delete(after.Annotations, AnnotationImage)
+			delete(after.Annotations, platform.AnnotationImage)
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
@@ -463,11 +372,8 @@ func Uninstall(s *State) (*Plan, error) {
 		p.Objects = all
 		return p, err
 	}
-	if err := p.unforward(s); err != nil {
-		return nil, err
-	}
 	if p.Mode == Beside {
-		if p.Distribution.Forward == ByHand {
+		if p.Distribution.Forward == platform.ByHand || serves(text) {
 			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
 		}
 		if release := s.Beside.Annotations["meta.helm.sh/release-name"]; release != "" {
@@ -483,7 +389,7 @@ func Uninstall(s *State) (*Plan, error) {
 }
 
 // unforward removes what forwards the zone elsewhere than in the Corefile.
-func (p *Plan) unforward(s *State) error {
+func (p *Plan) unforward(s *State) {
 	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
 		after := s.Custom.DeepCopy()
 		delete(after.Data, customKey)
@@ -496,33 +402,11 @@ func (p *Plan) unforward(s *State) error {
 		if delete(after.Annotations, AnnotationStubs); after.Data["stubDomains"] == "" {
 			delete(after.Data, "stubDomains")
 		}
-		p.Forward = &Change{s.KubeDNS, kept(after, len(after.Data) == 0)}
-	}
-	if s.Operator != nil {
-		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
-		if i := slices.IndexFunc(servers, isOurs); i >= 0 {
-			after := s.Operator.DeepCopy()
-			if servers = slices.Delete(servers, i, i+1); len(servers) == 0 {
-				unstructured.RemoveNestedField(after.Object, "spec", "servers")
-			} else {
-				_ = unstructured.SetNestedSlice(after.Object, servers, "spec", "servers") // it was there
-			}
-			p.Forward = &Change{s.Operator, after}
+		c := &Change{s.KubeDNS, kept(after, len(after.Data) == 0)}
+		if p.Stubs = c; p.Distribution.Forward == platform.InStubs {
+			p.Forward, p.Stubs = c, nil
 		}
 	}
-	text, _, installed, err := s.chartValues()
-	if err != nil || !installed {
-		return err
-	}
-	after := s.HelmConfig.DeepCopy()
-	_ = unstructured.SetNestedField(after.Object, text, "spec", "valuesContent") // it was there
-	notes := after.GetAnnotations()
-	if delete(notes, AnnotationValues); len(notes) == 0 {
-		notes = nil
-	}
-	after.SetAnnotations(notes)
-	p.Forward = &Change{s.HelmConfig, kept(after, text == "")}
-	return nil
 }
 
 // kept returns an object, or nil to delete it if it is empty and this program created it.

@@ -22,10 +22,7 @@ func (p *Plan) Print(out io.Writer, verb string) error {
 	for _, o := range p.Objects {
 		fmt.Fprintf(out, "%s %s\n", verb, cluster.Title(o))
 	}
-	for _, c := range []*Change{p.Deployment, p.Forward} {
-		if c == nil {
-			continue
-		}
+	for _, c := range p.changes() {
 		text, err := c.diff()
 		if err != nil {
 			return err

@@ -72,6 +72,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}{
 		{p.Deployment, "the image", func() error { return r.rollout(ctx, s.Deployment) }},
 		{p.Forward, "the configuration", func() error { return r.effective(ctx, s, p, true) }},
+		{p.Stubs, "the stub domains", func() error { return nil }}, // nobody can ask NodeLocal DNS from here
 	} {
 		if step.change != nil {
 			r.Say("%s: changing %s of the cluster's DNS", r.Name, step.what)
@@ -89,7 +90,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			return r.rollBack(ctx, s, p, undo, brought, err)
 		}
 	}
-	if p.ByHand != "" {
+	if p.ByHand != "" && !r.done(ctx, s) {
 		fmt.Fprintf(r.Out, "\nOur CoreDNS runs. One step is yours: %s\n", p.ByHand)
 		return nil
 	}
@@ -98,6 +99,15 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("next: kubectl clusterset verify --with OTHER")
 	return nil
+}
+
+// done reports whether a step by hand is done: the cluster's DNS answers.
+func (r *Runner) done(ctx context.Context, s *State) bool {
+	if !r.Wait {
+		return false
+	}
+	asked, not, err := r.Unanswered(ctx, s)
+	return err == nil && asked > 0 && len(not) == 0
 }
 
 // absent returns the rights that a plan brings and the cluster lacks. A CoreDNS beside keeps its own.
@@ -175,7 +185,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Mode == "" && p.Forward == nil && len(p.Objects) == 0 {
+	if p.Mode == "" && len(p.changes()) == 0 && len(p.Objects) == 0 {
 		r.Say("%s: our CoreDNS is not installed", r.Name)
 		return nil
 	}
@@ -200,6 +210,12 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			if err := r.effective(ctx, s, p, false); err != nil {
 				return err
 			}
+		}
+	}
+	if p.Stubs != nil {
+		r.Say("%s: restoring the stub domains", r.Name)
+		if err := r.change(ctx, p.Stubs); err != nil {
+			return err
 		}
 	}
 	if p.Deployment != nil {
@@ -265,13 +281,11 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 	}
 	dry := *r
 	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config}
-	for _, c := range []*Change{p.Deployment, p.Forward} {
-		if c != nil {
-			if err := dry.change(ctx, c); err != nil {
-				return err
-			}
-			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
+	for _, c := range p.changes() {
+		if err := dry.change(ctx, c); err != nil {
+			return err
 		}
+		fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
 	}
 	return nil
 }
@@ -286,20 +300,17 @@ func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
 	if p.Deployment != nil || p.Restart {
 		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
 	}
-	if c := p.Forward; c != nil {
+	for _, c := range p.changes() {
 		changes := []string{"patch"}
 		if c.Before == nil {
 			changes = []string{"create", "delete"} // the latter for a rollback
 		} else if c.After == nil {
 			changes = []string{"delete"}
 		}
-		o := c.object()
-		if _, is := o.(*corev1.ConfigMap); is {
+		if _, is := c.object().(*corev1.ConfigMap); is {
 			for _, verb := range changes {
 				out = append(out, cluster.Right{Verb: verb, Resource: "configmaps", Namespace: kubeSystem})
 			}
-		} else if u, is := o.(*unstructured.Unstructured); is {
-			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, changes...)...)
 		}
 	}
 	if wait {

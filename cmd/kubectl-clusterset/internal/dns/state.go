@@ -1,5 +1,5 @@
 // Package dns brings our CoreDNS into a cluster, in place of the cluster's own or beside it, and takes it out again.
-// What it finds (Detect) and what it changes (Install, Uninstall) are functions of a State. It asks before it writes,
+// What it changes (Install, Uninstall) are functions of a State. It asks before it writes,
 // and restores what was if the new configuration does not answer.
 package dns
 
@@ -21,6 +21,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -33,17 +34,13 @@ const (
 
 // State is what a cluster has for DNS. Objects that do not exist are nil.
 type State struct {
-	Nodes      []corev1.Node              // some of them
-	Deployment *appsv1.Deployment         // the cluster's DNS, unless an operator runs it as a DaemonSet
-	Config     *corev1.ConfigMap          // with the Corefile that Deployment mounts
-	ConfigKey  string                     // of the Corefile in Config
-	Custom     *corev1.ConfigMap          // whose keys the Corefile imports; without a resourceVersion until it exists
-	KubeDNS    *corev1.ConfigMap          // kube-dns, which is not CoreDNS
-	Operator   *unstructured.Unstructured // OpenShift's DNS
-	HelmConfig *unstructured.Unstructured // RKE2's HelmChartConfig
-	NodeLocal  *corev1.ConfigMap          // of NodeLocal DNSCache, with its Corefile
-	Beside     *appsv1.Deployment         // ours
-	Service    *corev1.Service            // ours
+	platform.Objects
+	ConfigKey string             // of the Corefile in Config
+	KubeDNS   *corev1.ConfigMap  // kube-dns, which kube-dns and NodeLocal DNSCache read, and CoreDNS does not
+	NodeFile  string             // the Corefile of NodeLocal DNSCache
+	Upstream  *corev1.Service    // where NodeLocal DNSCache reaches the cluster's DNS
+	Beside    *appsv1.Deployment // ours
+	Service   *corev1.Service    // ours
 
 	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
 	Granted []*unstructured.Unstructured
@@ -65,14 +62,39 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	s.Beside, errs[1] = BesideDeployment(ctx, c)
 	s.Service, errs[2] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
 	s.Operator, errs[3] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
-	s.HelmConfig, errs[4] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
-	s.NodeLocal, errs[5] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "node-local-dns")
+	s.Upstream, errs[4] = read[*corev1.Service](ctx, c, kubeSystem, "kube-dns-upstream")
+	errs[5] = s.readNodeLocal(ctx, c)
 	for _, err := range errs {
 		if err != nil {
 			return nil, c.Failed(err, "reading what the cluster has for DNS")
 		}
 	}
 	return s, nil
+}
+
+// readNodeLocal reads NodeLocal DNSCache, whatever its DaemonSet is called.
+func (s *State) readNodeLocal(ctx context.Context, c *cluster.Cluster) error {
+	var all appsv1.DaemonSetList
+	if err := c.List(ctx, &all, client.InNamespace(kubeSystem)); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		if platform.NodeCache(&all.Items[i]) {
+			s.NodeLocal = &all.Items[i]
+		}
+	}
+	if s.NodeLocal == nil {
+		return nil
+	}
+	name, key := corefileOf(&s.NodeLocal.Spec.Template.Spec)
+	if name == "" {
+		return nil
+	}
+	config, err := read[*corev1.ConfigMap](ctx, c, kubeSystem, name)
+	if config != nil {
+		s.NodeFile = config.Data[key]
+	}
+	return err
 }
 
 // ReadCorefile reads the Deployment, its Corefile, and what the Corefile imports from a ConfigMap.
@@ -82,7 +104,10 @@ func ReadCorefile(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	if s.Deployment, err = deployment(ctx, c); err != nil {
 		return nil, err
 	}
-	name, key := corefileOf(s.Deployment)
+	if s.Deployment == nil {
+		return s, nil
+	}
+	name, key := corefileOf(&s.Deployment.Spec.Template.Spec)
 	if name == "" {
 		return s, nil
 	}
@@ -135,33 +160,30 @@ func BesideDeployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployme
 	return read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 }
 
-// corefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
-func corefileOf(d *appsv1.Deployment) (name, key string) {
-	if d == nil {
-		return "", ""
-	}
-	for _, v := range d.Spec.Template.Spec.Volumes {
+// corefileOf returns the ConfigMap that Pods mount for their Corefile, and its key; "" if there is none. The one of
+// NodeLocal DNSCache is Corefile.base.
+func corefileOf(spec *corev1.PodSpec) (name, key string) {
+	for _, v := range spec.Volumes {
 		if v.ConfigMap == nil {
 			continue
 		}
 		for _, item := range v.ConfigMap.Items {
-			if item.Path == "Corefile" {
+			if strings.HasPrefix(item.Path, "Corefile") {
 				return v.ConfigMap.Name, item.Key
 			}
 		}
 	}
-	return mounted(d, corefileFolder), "Corefile"
+	return mounted(spec, corefileFolder), "Corefile"
 }
 
 // corefileFolder is where CoreDNS's Corefile is, to which its imports are relative.
 const corefileFolder = "/etc/coredns"
 
-// mounted returns the ConfigMap that a Deployment mounts as a folder, or "".
-func mounted(d *appsv1.Deployment, folder string) string {
+// mounted returns the ConfigMap that Pods mount as a folder, or "".
+func mounted(spec *corev1.PodSpec, folder string) string {
 	if !path.IsAbs(folder) {
 		folder = path.Join(corefileFolder, folder)
 	}
-	spec := &d.Spec.Template.Spec
 	for _, container := range spec.Containers {
 		for _, m := range container.VolumeMounts {
 			i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
@@ -181,7 +203,7 @@ func customOf(s *State) string {
 	}
 	for _, pattern := range c.Unknown {
 		if path.Base(pattern) == "*.server" {
-			return mounted(s.Deployment, path.Dir(pattern))
+			return mounted(&s.Deployment.Spec.Template.Spec, path.Dir(pattern))
 		}
 	}
 	return ""
@@ -195,7 +217,8 @@ func (s *State) Imported() string {
 	var out strings.Builder
 	for line := range strings.Lines(s.Corefile()) {
 		words := strings.Fields(line)
-		if len(words) != 2 || words[0] != "import" || mounted(s.Deployment, path.Dir(words[1])) != s.Custom.Name {
+		if len(words) != 2 || words[0] != "import" || mounted(&s.Deployment.Spec.Template.Spec,
+			path.Dir(words[1])) != s.Custom.Name {
 			out.WriteString(line)
 			continue
 		}

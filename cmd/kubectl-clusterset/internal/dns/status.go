@@ -16,18 +16,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // Report is what dns status prints.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
-	Distribution    Distribution     `json:"distribution"`
-	Mode            Mode             `json:"mode,omitempty"` // "" if it is not installed
-	Image           string           `json:"image,omitempty"`
-	Original        string           `json:"originalImage,omitempty"`
-	Pods            []PodReport      `json:"pods"`
-	Findings        []report.Finding `json:"findings"`
+	Distribution    platform.Platform `json:"distribution"`
+	Mode            Mode              `json:"mode,omitempty"` // "" if it is not installed
+	Image           string            `json:"image,omitempty"`
+	Original        string            `json:"originalImage,omitempty"`
+	Pods            []PodReport       `json:"pods"`
+	Findings        []report.Finding  `json:"findings"`
 }
 
 // PodReport reports whether one Pod of the cluster's DNS answers for the zone.
@@ -42,8 +43,8 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: Detect(s), Mode: s.Mode(), Image: s.running(),
-		Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
+	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: platform.Of(&s.Objects), Mode: s.Mode(),
+		Image: s.running(), Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
 	install := doctor.InstallDNS
 	if release != "" || out.Image != "" { // the default image, or the one that is installed
 		install = "kubectl clusterset dns install"
@@ -115,7 +116,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if lost && answering != "" {
 		find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, answering), doctor.Earlier))
 	}
-	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 && out.Distribution.Forward != ByHand {
+	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 && out.Distribution.Forward != platform.ByHand {
 		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS is ready"))
 	}
 	return out, nil

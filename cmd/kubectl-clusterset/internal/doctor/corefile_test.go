@@ -44,8 +44,10 @@ func TestABlockOfItsOwnIsSound(t *testing.T) {
 func TestABlockOfItsOwnIsExamined(t *testing.T) {
 	for name, c := range map[string]struct{ old, with, check, want string }{
 		"cached": {"    multicluster\n", "    multicluster\n    cache 30\n", "", ""}, // which leaves ours out
-		"sent on, and cached": {"    multicluster\n", "    cache 30\n    forward . 10.96.0.53\n", "corefile-cache",
-			"success and denial"},
+		// It keeps an answer for its TTL.
+		"sent on, and cached": {"    multicluster\n", "    cache 30\n    forward . 10.96.0.53\n", "", ""},
+		"sent on, and stale": {"    multicluster\n",
+			"    cache {\n        serve_stale\n    }\n    forward . 10.96.0.53\n", "corefile-cache", "stale answers"},
 		"sent on":     {"    multicluster\n", "    forward . /etc/resolv.conf\n", "", ""}, // dns-answers asks
 		"no stanza":   {"    multicluster\n", "", "corefile-stanza", "clusterset.local"},
 		"both blocks": {"    loadbalance\n}", "    loadbalance\n    multicluster\n}", "", ""},

@@ -14,14 +14,14 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 const (
-	zone          = "clusterset.local"
-	plugin        = "multicluster"
-	editNodeLocal = "kubectl -n kube-system edit configmap node-local-dns"
-	useImage      = "; for an image with the plugin: " + InstallDNS
+	zone     = "clusterset.local"
+	plugin   = "multicluster"
+	useImage = "; for an image with the plugin: " + InstallDNS
 
 	// InstallDNS is the remedy for all that dns install brings.
 	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
@@ -44,7 +44,7 @@ var dnsChecks = []Check{
 		if !answeredElsewhere(f) || len(c.Unknown) > 0 { // multicluster keeps its own answers out of cache
 			return nil
 		}
-		return cached(c, "CoreDNS", f.edit(), ofForwarder)
+		return stale(f, c)
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth, DNS}, func(f *Facts) []report.Finding {
@@ -60,23 +60,13 @@ var dnsChecks = []Check{
 		return nil
 	}},
 	{"dns-answers", []Topic{DNSAnswers}, unanswered},
-	{"nodelocal-forward", []Topic{NodeLocal}, nodeLocalForward},
-	{"nodelocal-cache", []Topic{NodeLocal}, func(f *Facts) []report.Finding {
-		c, err := corefile.Parse(f.DNSFacts.NodeLocal)
-		if f.DNSFacts.NodeLocal == "" || err != nil {
-			return nil
-		}
-		return cached(c, "NodeLocal DNS", editNodeLocal, ofForwarder)
-	}},
+	{"node-cache", []Topic{NodeLocal}, nodeCache},
 }
 
 // edit is the command that changes the Corefile of the cluster's CoreDNS.
 func (f *Facts) edit() string {
 	return "kubectl -n kube-system edit configmap " + cmp.Or(f.DNSFacts.Config, "coredns")
 }
-
-// ofForwarder is for how many seconds a forwarder may cache answers: that saves a trip and delays little.
-var ofForwarder = map[string]int{"success": 5, "denial": 1}
 
 // onCorefile makes a check of CoreDNS's Corefile. It skips one that does not parse, which corefileParses finds.
 func onCorefile(look func(*Facts, *corefile.Corefile) []report.Finding) func(*Facts) []report.Finding {
@@ -362,8 +352,9 @@ func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 	return out
 }
 
-// cached finds a cache that keeps answers of our zone for more seconds than limits allow.
-func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []report.Finding {
+// stale finds a cache that serves answers of our zone beyond their TTL. A cache that does not keeps them no longer than
+// their TTL, whatever its own limit is.
+func stale(f *Facts, c *corefile.Corefile) []report.Finding {
 	b := c.For(zone, "53")
 	if b == nil {
 		return nil
@@ -373,44 +364,12 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 			_, err := strconv.Atoi(a)
 			return err == nil
 		})
-		if len(zones) > 0 && !serves(zones) {
-			continue
-		}
-		if stale := l.Option("serve_stale"); stale != nil && !disabled(l, "success") {
-			return wrong("to add \"disable success "+zone+"\" to cache: "+edit,
-				"%s's cache serves stale answers of %s: addresses of removed endpoints for up to an hour", who, zone)
-		}
-		var kept []string
-		for _, kind := range []string{"success", "denial"} {
-			if !disabled(l, kind) && ttl(l, kind) > limits[kind] {
-				kept = append(kept, kind)
-			}
-		}
-		if len(kept) > 0 {
-			return warn("to add "+zone+" to \"disable success\" and \"disable denial\" of cache: "+edit+"; "+
-				report.DocsCorefile,
-				"%s's cache keeps %s of %s: answers are out of date for that long", who, strings.Join(kept, " and "),
-				zone)
+		if (len(zones) == 0 || serves(zones)) && l.Option("serve_stale") != nil && !disabled(l, "success") {
+			return wrong("to add \"disable success "+zone+"\" to cache: "+f.edit(),
+				"CoreDNS's cache serves stale answers of %s: addresses of removed endpoints for up to an hour", zone)
 		}
 	}
 	return nil
-}
-
-// ttl returns for how many seconds a cache keeps answers of one kind: by "success CAPACITY [TTL]", else "cache
-// [TTL]", else the default.
-func ttl(l *corefile.Line, kind string) int {
-	seconds := map[string]int{"success": 3600, "denial": 1800}[kind]
-	if args := l.Args(); len(args) > 0 {
-		if n, err := strconv.Atoi(args[0]); err == nil {
-			seconds = n
-		}
-	}
-	if o := l.Option(kind); o != nil && len(o.Args()) > 1 {
-		if n, err := strconv.Atoi(o.Args()[1]); err == nil {
-			seconds = n
-		}
-	}
-	return seconds
 }
 
 // disabled reports whether a cache is disabled for answers of one kind in our zone; without a zone it is for all.
@@ -430,36 +389,16 @@ func reload(f *Facts, c *corefile.Corefile) []report.Finding {
 	return nil
 }
 
-// nodeLocalForward checks that the zone is sent to the same servers as the cluster's own names.
-func nodeLocalForward(f *Facts) []report.Finding {
-	if f.DNSFacts.NodeLocal == "" {
+// nodeCache finds a cache on the nodes that answers Pods, and that lacks the zone.
+func nodeCache(f *Facts) []report.Finding {
+	c := f.DNSFacts.NodeCache
+	switch {
+	case c == nil:
 		return nil
+	case c.Name == platform.LocalDNS: // its configuration is not in the API server
+		return warn(c.Step+"; "+report.DocsNodeLocal, "%s answers Pods (%s): without a block for %s it serves "+
+			"addresses of removed endpoints for up to an hour", c.Name, c.Evidence, zone)
 	}
-	c, err := corefile.Parse(f.DNSFacts.NodeLocal)
-	if err != nil {
-		return wrong(editNodeLocal, "parsing the Corefile of NodeLocal DNS failed: %v", err)
-	}
-	domain := "cluster.local"
-	if own, err := corefile.Parse(f.DNSFacts.Corefile); err == nil {
-		domain = own.ClusterDomain()
-	}
-	own, ours := forwards(c.For(domain, "53")), forwards(c.For(zone, "53"))
-	if ours != "" && own == ours {
-		return nil
-	}
-	return wrong(editNodeLocal+", and add a server block "+zone+":53 like that for "+domain+"; "+
-		report.DocsNodeLocal,
-		"NodeLocal DNS forwards %s to %s and not to the cluster's DNS (%s): pods on its nodes cannot resolve it", zone,
-		cmp.Or(ours, "nobody"), cmp.Or(own, "nobody"))
-}
-
-// forwards returns the servers that a block forwards everything to.
-func forwards(b *corefile.Block) string {
-	var out []string
-	if b != nil {
-		for _, l := range b.All("forward") {
-			out = append(out, l.Args()[min(1, len(l.Args())):]...)
-		}
-	}
-	return strings.Join(out, " ")
+	return wrong(c.Step+"; "+report.DocsNodeLocal, "%s does not forward %s: Pods on its nodes cannot resolve it",
+		c.Name, zone)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -142,8 +143,9 @@ var inDNS = []planted{
 		"    multiclutser clusterset.local\n"), "has a line multiclutser, which is no plugin"},
 	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n",
 		"    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
-	{"the zone is sent on, and cached too long", "corefile-cache", notice,
-		func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 2")(f) }, "keeps denial of"},
+	{"the zone is sent on, and answers beyond their TTL", "corefile-cache", bad,
+		func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 1\n        serve_stale")(f) },
+		"stale answers"},
 	{"the zone is sent on, and the stock image cannot read a line", "coredns-image", notice, func(f *doctor.Facts) {
 		edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.96.0.53\n}\n")(f)
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
@@ -189,13 +191,12 @@ var inDNS = []planted{
 	{"no reload", "corefile-reload", notice, edit("    reload\n", ""), "no reload"},
 	{"CoreDNS lacks rights", "coredns-rights", bad,
 		func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
-	{"NodeLocal sends it upstream", "nodelocal-forward", bad, func(f *doctor.Facts) {
-		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "other.local:53 {", 1)
-	}, "__PILLAR__UPSTREAM__SERVERS__"},
-	{"NodeLocal caches", "nodelocal-cache", notice, func(f *doctor.Facts) {
-		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {",
-			"clusterset.local:53 {\n    cache 30", 1)
-	}, "NodeLocal DNS's cache"},
+	{"NodeLocal sends it upstream", "node-cache", bad, func(f *doctor.Facts) {
+		f.DNSFacts.NodeCache = &platform.Platform{Name: "NodeLocal DNS", Step: "add a server block"}
+	}, "NodeLocal DNS does not forward clusterset.local"},
+	{"LocalDNS of AKS", "node-cache", notice, func(f *doctor.Facts) {
+		f.DNSFacts.NodeCache = &platform.Platform{Name: platform.LocalDNS, Step: "give every node pool a block"}
+	}, "for up to an hour"},
 }
 
 // TestTheOptionsOfThePluginAreKnown: its man page lists all, as its own test checks.
@@ -212,40 +213,6 @@ func TestTheOptionsOfThePluginAreKnown(t *testing.T) {
 	for _, found := range examined.Outcomes {
 		if found.Check == "corefile-unknown" && len(found.Findings) > 0 || strings.Count(all, "\n") < 10 {
 			t.Errorf("%v", found.Findings)
-		}
-	}
-}
-
-// TestNodeLocalMayCacheAsTheDocumentSays: docs/corefile.md, 5 s and 1 s; not more.
-func TestNodeLocalMayCacheAsTheDocumentSays(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/corefile.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(text), "~~~ txt\nclusterset.local:53 {")
-	block, _, found := strings.Cut(block, "~~~")
-	if !found {
-		t.Fatal("docs/corefile.md has no block for NodeLocal DNS")
-	}
-	rest, _, _ := strings.Cut(nodeLocal, "clusterset.local:53 {")
-	for name, c := range map[string]struct{ old, with, kept string }{
-		"as it is":    {"", "", ""},
-		"longer":      {"success 9984 5", "success 9984 6", "keeps success of"},
-		"longer none": {"denial 9984 1", "denial 9984 2", "keeps denial of"},
-		"defaults":    {"success 9984 5", "", "keeps success of"},
-		"of cache":    {"cache {\n        success 9984 5", "cache 5 {\n", ""},
-	} {
-		f := sound(t)
-		f.DNSFacts.NodeLocal = rest + "clusterset.local:53 {" + strings.Replace(block, c.old, c.with, 1)
-		for _, o := range doctor.Examine(f).Outcomes {
-			switch {
-			case o.Check == "nodelocal-cache" && c.kept != "":
-				if len(o.Findings) != 1 || !strings.Contains(o.Findings[0].What, c.kept) {
-					t.Errorf("%s: %+v", name, o)
-				}
-			case len(o.Findings) > 0:
-				t.Errorf("%s: %+v", name, o)
-			}
 		}
 	}
 }

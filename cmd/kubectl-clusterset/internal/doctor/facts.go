@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
@@ -115,10 +116,10 @@ type DNSFacts struct {
 	Deployment *appsv1.Deployment // CoreDNS's, or nil
 	Pods       []corev1.Pod       // CoreDNS's
 	Corefile   string
-	Config     string   // the ConfigMap of the Corefile, or two, in kube-system
-	Lacks      []string // the rights of deploy/coredns that CoreDNS lacks
-	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it, or if kube-dns has a stub domain for the zone
-	AskedPods  int      // ready Pods of the cluster's DNS that were asked for the zone
+	Config     string             // the ConfigMap of the Corefile, or two, in kube-system
+	Lacks      []string           // the rights of deploy/coredns that CoreDNS lacks
+	NodeCache  *platform.Platform // what answers Pods on the nodes and lacks the zone, or nil
+	AskedPods  int                // ready Pods of the cluster's DNS that were asked for the zone
 	Unanswered []Unanswered
 	Beside     *appsv1.Deployment // ours beside the cluster's DNS, or nil
 	BesidePods []corev1.Pod

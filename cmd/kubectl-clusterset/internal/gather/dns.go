@@ -56,9 +56,7 @@ func (g *gatherer) dns(ctx context.Context) map[doctor.Topic]error {
 		return out
 	}
 	g.DNSFacts.Beside, g.DNSFacts.BesidePods = g.besideOf(ctx, s.Beside)
-	if s.NodeLocal != nil && !s.Stubbed() {
-		g.DNSFacts.NodeLocal = s.NodeLocal.Data["Corefile"]
-	}
+	g.DNSFacts.NodeCache = s.Cache()
 	return map[doctor.Topic]error{doctor.DNS: g.coreDNS(ctx, s), doctor.DNSAuth: g.dnsRights(ctx, s.Deployment),
 		doctor.DNSAnswers: g.dnsAnswers(ctx, s)}
 }

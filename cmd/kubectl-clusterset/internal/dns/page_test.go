@@ -1,0 +1,148 @@
+package dns
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
+)
+
+var (
+	manifests = regexp.MustCompile("`([a-z0-9-]+\\.yaml)`")
+	tests     = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+)
+
+// TestEachRowOfThePageIsProven, or says that it is not: docs/corefile.md's tables of platforms and of caches. A row
+// names manifests on which this program finds that platform, tests by name, or a command; and each manifest has a row.
+func TestEachRowOfThePageIsProven(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/corefile.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, named := 0, map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		name, proof := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[len(cells)-1])
+		if !strings.HasPrefix(line, "| ") || !slices.Contains(platform.Names(), name) {
+			continue
+		}
+		rows++
+		files, functions := manifests.FindAllStringSubmatch(proof, -1), tests.FindAllStringSubmatch(proof, -1)
+		if len(files)+len(functions) == 0 && !strings.Contains(proof, "unproven") {
+			t.Errorf("%s: %q names no test, and does not say that it is unproven", name, proof)
+		}
+		for _, f := range files {
+			named[f[1]] = true
+			s, err := Read(t.Context(), load(t, filepath.Join("testdata", f[1])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cache := platform.CacheOf(&s.Objects); platform.Of(&s.Objects).Name != name &&
+				(cache == nil || cache.Name != name) {
+				t.Errorf("%s: on %s it finds %s and %+v", name, f[1], platform.Of(&s.Objects).Name, cache)
+			}
+		}
+		for _, f := range functions {
+			if !defined(t, f[1]) {
+				t.Errorf("%s: there is no test %s", name, f[1])
+			}
+		}
+	}
+	if rows != len(platform.Names()) {
+		t.Errorf("the page has %d rows for %d platforms and caches", rows, len(platform.Names()))
+	}
+	all, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		if !named[filepath.Base(file)] {
+			t.Errorf("no row of the page names %s", file)
+		}
+	}
+}
+
+// defined reports whether a test of that name is in this package or among those of coredns.
+func defined(t *testing.T, name string) bool {
+	t.Helper()
+	for _, pattern := range []string{"*_test.go", "../../../coredns/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "\nfunc "+name+"(") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestNodeLocalWithoutStubDomainsIsLeftToItsOwner, who may have given it the zone.
+func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
+	for _, mode := range []Mode{Replace, Beside} {
+		s, err := Read(t.Context(), load(t, "testdata/nodelocal.yaml", besideService()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		volumes := &s.NodeLocal.Spec.Template.Spec.Volumes
+		*volumes = (*volumes)[1:]
+		p, err := Install(s, Wanted{Mode: mode, Image: image})
+		if err != nil || p.Stubs != nil || !strings.Contains(strings.Join(p.Notes, "\n"),
+			"NodeLocal DNS of its own: add a server block clusterset.local:53") {
+			t.Errorf("%s: %+v, %v", mode, p, err)
+		}
+		s.NodeFile += "clusterset.local:53 {\n forward . 10.96.99.1\n}\n"
+		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil || p.Stubs != nil || len(p.Notes) > 0 {
+			t.Errorf("%s, with a block: %+v, %v", mode, p, err)
+		}
+	}
+}
+
+// TestAStubDomainFollowsOurService, which has another address after it was installed again. That of others stays.
+func TestAStubDomainFollowsOurService(t *testing.T) {
+	for installed, want := range map[bool]string{true: `{"clusterset.local":["10.96.7.7"]}`, false: ""} {
+		s, err := Read(t.Context(), load(t, "testdata/nodelocal.yaml", besideService()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": `{"clusterset.local":["10.96.7.6"]}`}}
+		if installed {
+			s.KubeDNS.Annotations = map[string]string{AnnotationStubs: ""}
+		}
+		p, err := Install(s, Wanted{Mode: Beside, Image: image})
+		if err != nil || (p.Stubs != nil) != installed ||
+			installed && p.Stubs.After.(*corev1.ConfigMap).Data["stubDomains"] != want {
+			t.Errorf("installed %v: %+v, %v", installed, p, err)
+		}
+	}
+}
+
+// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart or an add-on has put the block where it lasts.
+func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
+	for _, name := range []string{"kubespray", "rke2", "eks-addon", "kops"} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService(), besideDeployment()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := s.Corefile()
+		for to, done := range map[string]bool{"10.96.7.7": true, "10.96.7.8": false} {
+			s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + before
+			p, err := Install(s, Wanted{Image: image})
+			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == done {
+				t.Errorf("%s, to %s: %+v, %v", name, to, p, err)
+			}
+		}
+	}
+}
