@@ -1,0 +1,61 @@
+// Package upstream_test proves that the patches for other projects apply to the versions in go.mod, and that the tests
+// that they bring pass.
+package upstream_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPatches(t *testing.T) {
+	for _, p := range []struct {
+		patch, module, pkg, run string
+	}{
+		{"coredns-stack.patch", "github.com/coredns/coredns", "/core/dnsserver", "^TestGrowStack|^TestUDPDecorate"},
+		{"dns-write-timeout.patch", "github.com/miekg/dns", "", "^TestServerTCPWriteTimeout$"},
+	} {
+		t.Run(p.patch, func(t *testing.T) {
+			t.Parallel()
+			patch, err := filepath.Abs(p.patch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree, modfile := t.TempDir(), filepath.Join(t.TempDir(), "go.mod")
+			source := run(t, ".", "go", "list", "-m", "-f", "{{.Dir}}", p.module)
+			if err := os.CopyFS(tree, os.DirFS(source)); err != nil {
+				t.Fatal(err)
+			}
+			run(t, tree, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
+			run(t, tree, "git", "apply", patch)
+			for _, name := range []string{"go.mod", "go.sum"} {
+				b, err := os.ReadFile(filepath.Join("..", "..", name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(filepath.Dir(modfile), name), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(t, ".", "go", "mod", "edit", "-replace", p.module+"="+tree, modfile)
+			out := run(t, ".", "go", "test", "-modfile", modfile, "-mod=mod", "-v", "-run", p.run, p.module+p.pkg)
+			if !strings.Contains(out, "--- PASS") {
+				t.Errorf("no test ran:\n%s", out)
+			}
+		})
+	}
+}
+
+func run(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as everything else is compiled
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
