@@ -9,14 +9,16 @@ CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 HELM        := helm.sh/helm/v3/cmd/helm@v3.22.0
 GOLINES     := github.com/golangci/golines@v0.16.1
 export GOFLAGS := -buildvcs=false -trimpath
-# One way of compiling for everything but the race detector, so that CoreDNS is compiled once.
+# One way of compiling for everything but RACE=1, so that CoreDNS is compiled once.
 export CGO_ENABLED := 0
 
 # What make test proves beside the unit tests needs the laboratory's binaries; they are built once and kept in the cache.
 .PHONY: build
 build: ## the programs, and bin/clusterset-lab
 	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
+
+PROGRAMS ?= ./cmd/...
 
 .PHONY: demo
 demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
@@ -26,12 +28,16 @@ demo: ## a hub and two clusters made a clusterset, and the questions a reader wa
 	LAB_BIN=bin/demo bin/demo/clusterset-lab demo
 
 .PHONY: test
-test: build ## unit tests, laboratory, integration tests, with -race; what failed stands last
-	test/run
+test: ## unit tests, simulation, tests on real control planes (RACE=1: with the race detector); what failed stands last
+	@test/run
+
+.PHONY: flaky
+flaky: ## make test RUNS times (default 5) with all cores kept busy, or PACKAGES (with TESTS, a pattern): what was red, how often
+	@RUNS=$(or $(RUNS),5) TESTS='$(TESTS)' test/flaky $(PACKAGES)
 
 .PHONY: test-slow
-test-slow: build ## what waits for members to die, to be evicted and to come again, and ranges of VIPs in each mode, on real control planes
-	test/run slow
+test-slow: ## what waits for members to die, to be evicted and to come again, and ranges of VIPs in each mode, on real control planes
+	@test/run slow
 
 .PHONY: long
 long: build ## a token over its lifetimes, a minute of soak, on real control planes
