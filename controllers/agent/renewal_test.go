@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +70,7 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 		t.Error("the token goes to a hub with another CA")
 	}
 	a.linked.Store(&link{config: works})
-	answers, began := 0, time.Now()
+	answers := 0
 	for _, hub := range hubs() {
 		account, request := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
 		account.Namespace, account.Name = "blue", "mcs-east"
@@ -82,9 +81,6 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	if want := "Bearer of the Secret /api/v1/namespaces/blue/serviceaccounts/mcs-east/token"; answers != 1 ||
 		len(as) != 1 || as[0] != want {
 		t.Errorf("%d tokens, asked for as %q, want %q", answers, as, want)
-	}
-	if took := time.Since(began); took > 2*attemptTimeout {
-		t.Errorf("it took %v, and the attempt has less for both", took)
 	}
 	if given = works; len(hubs()) != 1 {
 		t.Error("the same way is tried twice")

@@ -80,7 +80,7 @@ func (e *eager) Add(r manager.Runnable) error {
 		select {
 		case kind := <-e.local.asked:
 			waits = append(waits, kind)
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			return fmt.Errorf("it runs with watches of %v alone", waits)
 		}
 	}
@@ -143,7 +143,7 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 			}
 		case err := <-done:
 			t.Fatalf("before one with %s runs: %v", want, err)
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("one with %s waits for this cluster's caches", want)
 		}
 	}
@@ -165,7 +165,7 @@ func TestCachesFillSideBySide(t *testing.T) {
 	for name, step := range map[string]func(context.Context) error{
 		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.checkOptionalKinds,
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		if err := step(ctx); err != nil {
 			t.Errorf("%s: it waits for a cache: %v", name, err)

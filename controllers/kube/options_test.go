@@ -71,7 +71,7 @@ func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
 			if got != step.want {
 				t.Errorf("the API server sees %q, want %q", got, step.want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("the API server does not see %q", step.note)
 		}
 	}

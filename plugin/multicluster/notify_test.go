@@ -50,7 +50,7 @@ func TestL6ASecondaryFollows(t *testing.T) {
 				r.Question[0].Qtype != dns.TypeSOA {
 				t.Fatalf("%s: %v is no NOTIFY of the zone", why, r)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("%s: no NOTIFY", why)
 		}
 	}

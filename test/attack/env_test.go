@@ -48,7 +48,7 @@ const (
 	// reserved is given to the victims' agents as --reserved-cidrs.
 	reserved = "10.77.0.0/16"
 	// limit is far more than anything takes: machines are shared.
-	limit = 60 * time.Second
+	limit = 4 * time.Minute
 )
 
 // world is a hub, two victims and an attacker.
@@ -344,7 +344,7 @@ var transition = regexp.MustCompile(`"lastTransitionTime":"[^"]*",`)
 
 func (v *victim) query(name string, qtype uint16) (string, error) {
 	m := new(dns.Msg).SetQuestion(name+".clusterset.local.", qtype)
-	reply, _, err := (&dns.Client{Net: "tcp", Timeout: 5 * time.Second}).Exchange(m, v.DNS.Addr())
+	reply, _, err := (&dns.Client{Net: "tcp", Timeout: limit}).Exchange(m, v.DNS.Addr())
 	if err != nil {
 		return "", err
 	}

@@ -33,7 +33,7 @@ import (
 var update = flag.Bool("update", false, "write testdata")
 
 // limit is far more than anything takes: machines are shared.
-const limit = 90 * time.Second
+const limit = 4 * time.Minute
 
 // environment is the hub and the clusters, by the names of their contexts in one kubeconfig.
 type environment struct {

@@ -186,22 +186,27 @@ func refused(grants []grant, requests []request) (out []string) {
 	return slices.Compact(out)
 }
 
-// absence is the time in which a ServiceAccount's RoleBinding was gone; to is zero while it lasts.
-type absence struct{ from, to time.Time }
-
-// notice is how long an API server may take to know of a new RoleBinding, by its own watch, since it was asked to
-// write it.
-const notice = 10 * time.Second
-
-func (a absence) holds(t time.Time) bool {
-	return t.After(a.from) && (a.to.IsZero() || t.Before(a.to.Add(notice)))
+// absence is the time in which a ServiceAccount's RoleBinding was gone; to is zero while it lasts. given means that it
+// is written again.
+type absence struct {
+	from, to time.Time
+	given    bool
 }
 
-// absences are those of members on the hub: from the hub's deletion of what deploy/hub/member gave to its being
-// given again.
+func (a absence) holds(t time.Time) bool {
+	return t.After(a.from) && (a.to.IsZero() || t.Before(a.to))
+}
+
+// absences are those of members on the hub, in the order of requests: from the hub's deletion of what deploy/hub/member
+// gave until it is given again and the API server, which learns that by its own watch, allows something in that
+// namespace.
 func absences(requests []request) map[string][]absence {
 	out := map[string][]absence{}
 	for _, r := range requests {
+		if last := len(out[r.user]) - 1; r.cluster == "hub" && r.namespace != "" && !r.refused && last >= 0 &&
+			out[r.user][last].given && out[r.user][last].to.IsZero() {
+			out[r.user][last].to = r.at
+		}
 		if r.cluster != "hub" || r.group != rbacv1.GroupName || r.resource != "rolebindings" || r.code >= 300 ||
 			!strings.HasPrefix(r.name, clusterset.AccountPrefix) {
 			continue
@@ -213,7 +218,7 @@ func absences(requests []request) map[string][]absence {
 		case r.verb == "delete" && !open:
 			out[user] = append(all, absence{from: r.at})
 		case (r.verb == "create" || r.verb == "patch") && open:
-			all[len(all)-1].to = r.at
+			all[len(all)-1].given = true
 		}
 	}
 	return out

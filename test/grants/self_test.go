@@ -109,8 +109,10 @@ func TestOnlyAMemberThatIsOutMayBeRefused(t *testing.T) {
 		cluster string
 		second  int
 		right   bool
-	}{{"hub", 50, false}, {"hub", 150, true}, {"a", 150, false}, {"hub", 205, true}, {"hub", 250, false}, {"hub", 350,
-		true}} {
+	}{
+		{"hub", 50, false}, {"hub", 150, true}, {"a", 150, false}, {"hub", 205, true}, {"hub", 219, true},
+		{"hub", 221, false}, {"hub", 350, true},
+	} {
 		r := request{
 			cluster:  c.cluster,
 			at:       at(c.second),
@@ -125,7 +127,9 @@ func TestOnlyAMemberThatIsOutMayBeRefused(t *testing.T) {
 			[]request{
 				binding(10, "patch"),
 				binding(100, "delete"),
+				{cluster: "hub", at: at(150), user: west, verb: "create", code: 201},
 				binding(200, "patch"),
+				{cluster: "hub", at: at(220), user: west, verb: "get", namespace: "clusterset", code: 200},
 				binding(300, "delete"),
 				r,
 			},

@@ -46,7 +46,7 @@ func tryDig(ctx context.Context, addr string, q question) (*dns.Msg, error) {
 		q.qtype,
 		"+norecurse",
 		"+tries=1",
-		"+time=15",
+		"+time=120",
 		"+nocookie",
 		"+noshowsearch",
 		"+nosearch",
@@ -70,7 +70,7 @@ func tryDig(ctx context.Context, addr string, q question) (*dns.Msg, error) {
 	} else {
 		args = append(args, "+noedns")
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "dig", append(args, q.args...)...).CombinedOutput()
 	if err != nil {

@@ -39,7 +39,7 @@ const (
 )
 
 // limit is far more than anything here takes, since machines are shared.
-const limit = 90 * time.Second
+const limit = 4 * time.Minute
 
 // silence is the members' Lease duration here.
 const silence = 8 * time.Second

@@ -121,14 +121,10 @@ func (s *steadyState) keepAsking(ctx context.Context, id string) {
 	}
 }
 
-// patience is how long a resolver waits for an answer, where nobody says otherwise: one that comes later is none
-// (resolv.conf(5)).
-const patience = 5 * time.Second
-
 func (s *steadyState) answer(id, name string) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, s.ns), dns.TypeA)
-	c := dns.Client{Timeout: patience}
+	c := dns.Client{Timeout: limit}
 	reply, _, err := c.Exchange(m, s.members[id].DNS.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("%s of %s: %w", name, id, err)

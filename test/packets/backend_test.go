@@ -13,7 +13,7 @@ import (
 // answerLimit is far more than an answer takes. A packet that nobody takes is refused, not dropped, on these
 // networks: only then does
 // an attempt last that long.
-const answerLimit = 20 * time.Second
+const answerLimit = 2 * time.Minute
 
 // listen makes the pod's TCP listener on a port again, after hangUp.
 func (p *pod) listen(port int) error {

@@ -134,26 +134,16 @@ func TestT2OverAndBackHaveARowEach(t *testing.T) {
 	}
 }
 
-const (
-	handOverP99    = 2 * time.Second  // of the page, which is written on a machine that does nothing else
-	handOverMedian = 10 * time.Second // also of a busy one
-)
+// handOverP99 is the bar of the page, which is written on a machine that does nothing else.
+const handOverP99 = 2 * time.Second
 
-// slowHandOvers tells which bars do not hold; measured where the page is written.
-func slowHandOvers(over, back []time.Duration, measured bool) (out []string) {
+// slowHandOvers returns which bars do not hold.
+func slowHandOvers(over, back []time.Duration) (out []string) {
 	for _, way := range []struct {
 		name string
 		took []time.Duration
 	}{{"over", over}, {"back", back}} {
-		q := quantiles(way.took)
-		p50, p99 := q[1].(time.Duration), q[2].(time.Duration)
-		if p50 > handOverMedian {
-			out = append(
-				out,
-				fmt.Sprintf("traffic is handed %s in %v at the median, bar %v", way.name, p50, handOverMedian),
-			)
-		}
-		if measured && p99 > handOverP99 {
+		if p99 := quantiles(way.took)[2].(time.Duration); p99 > handOverP99 {
 			out = append(out, fmt.Sprintf("traffic is handed %s in %v at p99, bar %v", way.name, p99, handOverP99))
 		}
 	}
@@ -165,16 +155,13 @@ func TestT2SlowHandOversFail(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		over, back time.Duration
-		measured   bool
 		want       int
 	}{
-		{"quick", time.Second, time.Second, true, 0},
-		{"slow for the page", time.Second, 3 * time.Second, true, 1},
-		{"as slow on a busy machine", 3 * time.Second, 3 * time.Second, false, 0},
-		{"slow on any machine", 59 * time.Second, 59 * time.Second, false, 2},
-		{"both bars", 59 * time.Second, time.Second, true, 2},
+		{"quick", time.Second, time.Second, 0},
+		{"one way", time.Second, 3 * time.Second, 1},
+		{"both ways", 3 * time.Second, 3 * time.Second, 2},
 	} {
-		if got := slowHandOvers(all(tt.over), all(tt.back), tt.measured); len(got) != tt.want {
+		if got := slowHandOvers(all(tt.over), all(tt.back)); len(got) != tt.want {
 			t.Errorf("%s: %q, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -257,7 +244,7 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	asking.renewed(w.a, "tcp", vip[w.a])
 	asking.more(20)
 	var over, back []time.Duration
-	for range times(t, "HANDOVERS", 6) / 2 {
+	for range times(t, "HANDOVERS", 2) / 2 {
 		over = append(over, w.a.handOver(t, ns, vip[w.a], false))
 		back = append(back, w.a.handOver(t, ns, vip[w.a], true))
 	}
@@ -272,10 +259,10 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 				"%v, p99 %v, max %v; back %d times, p50 %v, p99 %v, max %v",
 			append(quantiles(over), quantiles(back)...)...),
 	)
-	for _, slow := range slowHandOvers(over, back, os.Getenv("HANDOVER_PAGE") != "") {
-		t.Error(slow)
-	}
 	if page := os.Getenv("HANDOVER_PAGE"); page != "" {
+		for _, slow := range slowHandOvers(over, back) {
+			t.Error(slow)
+		}
 		if err := os.WriteFile(page, []byte(handOverTable(time.Now(), over, back)), 0o644); err != nil {
 			t.Error(err)
 		}

@@ -39,7 +39,7 @@ const (
 )
 
 // limit is far more than anything here takes, since machines are shared.
-const limit = time.Minute
+const limit = 4 * time.Minute
 
 // environment is a control plane with deploy/hub, two clustersets and deploy/member.
 type environment struct {

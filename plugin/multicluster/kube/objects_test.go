@@ -75,7 +75,7 @@ func addrs(x *catalog.Index, key string) string {
 	return strings.Join(all, " ")
 }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits for a condition that another goroutine makes true.
 func eventually(t testing.TB, what string, condition func() bool) {

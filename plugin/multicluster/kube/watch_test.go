@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -105,11 +107,7 @@ func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
 		t.Error(got)
 	}
 	a.edit(func() { a.forbidden["endpointslices"] = false })
-	start := time.Now()
 	synced(t, w)
-	if d := time.Since(start); d > 20*time.Second {
-		t.Errorf("synced %v after the permission was granted", d)
-	}
 	if w.Refused() != nil {
 		t.Error("refused though synced")
 	}
@@ -131,11 +129,7 @@ func TestMissingCRDIsFoundWhenItComes(t *testing.T) {
 	eventually(t, "three more attempts", func() bool { return len(a.asked()) > tries+12 })
 	a.put(clusterSetIP("web", "10.42.0.1"))
 	a.edit(func() { a.served["/apis/multicluster.x-k8s.io/v1beta1"] = true })
-	start := time.Now()
 	synced(t, w)
-	if d := time.Since(start); d > 20*time.Second {
-		t.Errorf("synced %v after the CRD came", d)
-	}
 	answers(t, w, "web.test", "10.42.0.1")
 	eventually(t, "api_up", w.health.up)
 	if n := strings.Count(out.String(), "not served"); n != 1 || strings.Count(out.String(), "\n") != 2 {
@@ -527,18 +521,21 @@ func TestWatchesAreSharedAndStop(t *testing.T) {
 	}
 }
 
+// TestCloseDoesNotWaitForTheAPIServer, which takes a request and answers only after Close has returned.
 func TestCloseDoesNotWaitForTheAPIServer(t *testing.T) {
-	a := startAPI(t)
-	a.down()
-	w, err := Open(a.config())
+	asked, closed := make(chan struct{}, 100), make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-closed
+	}))
+	defer api.Close()
+	w, err := Open(Config{Endpoint: api.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	w.Close()
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("Close took %v", d)
-	}
+	<-asked
+	w.Close() // else the test hangs
+	close(closed)
 }
 
 // TestAttemptsAreAtMost4SecondsApart, so that a CRD or a permission that comes is used within 5 (L2).
