@@ -36,6 +36,8 @@ const (
 
 // dialing begins; a connection that takes longer than the limit has failed.
 func dialing(t *testing.T, c *cluster, to netip.AddrPort, limit time.Duration) *dialer {
+	t.Helper()
+	c.forget(t, "tcp", to)
 	d := &dialer{end: make(chan struct{})}
 	d.all.Go(func() {
 		pace := time.NewTicker(dialEvery)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"testing"
 
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -138,6 +139,35 @@ func (w *network) close() {
 		nd.Close()
 	}
 	w.router.Close()
+}
+
+// forget deletes what the cluster's node remembers of connections to an address that got no answer. If somebody asks
+// before kube-proxy has the address, the kernel keeps an entry without a backend for two minutes. A new connection from
+// the same source port follows it, and kube-proxy refuses that. With hundreds of connections a second, the source ports
+// come around within ten seconds.
+func (c *cluster) forget(t *testing.T, protocol string, to netip.AddrPort) {
+	t.Helper()
+	if protocol != "tcp" { // kube-proxy itself deletes those of UDP
+		return
+	}
+	family := "ipv4"
+	if to.Addr().Is6() {
+		family = "ipv6"
+	}
+	if err := c.node.Do(func() error {
+		out, err := exec.Command(
+			"conntrack", "-D", "-f", family, "-p", "tcp", "--state", "SYN_SENT", "-d", to.Addr().String(),
+		).CombinedOutput()
+		if err != nil && strings.Contains(string(out), " 0 flow entries have been deleted") {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("conntrack: %w: %s", err, out)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ruleset is what nft(8) shows of all rules at the node.

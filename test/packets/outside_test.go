@@ -103,7 +103,8 @@ func (o *outside) check(t *testing.T, at []*cluster, want ...*cluster) error {
 		}
 		for i, from := range []string{paris, boston, osaka} {
 			out, err := exec.CommandContext(
-				t.Context(), "dig", "+short", "+tries=1", "+time=120", "+subnet="+from, "@"+host, "-p", port, o.name, "A",
+				t.Context(), "dig", "+short", "+tries=1", "+time=120", "+subnet="+from, "@"+host, "-p", port,
+				o.name, "A",
 			).CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != balancer(want[i]) {
 				return fmt.Errorf("%s answers %s with %q (%v), not with %s", c.ID, from, got, err, balancer(want[i]))

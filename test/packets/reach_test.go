@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,6 +19,38 @@ func TestVIPIsReachedFromEveryClusterByBothFamilies(t *testing.T) {
 			c.wantAnswers(t, "tcp", netip.AddrPortFrom(vip, 80), "a1:8080", "a2:8080", "b1:8080")
 			c.wantAnswers(t, "udp", netip.AddrPortFrom(vip, 53), "a1:8081", "a2:8081", "b1:8081")
 		}
+	}
+}
+
+// TestNobodyIsRefusedForAnEarlierQuestion: what the other tests count as failures is not what the kernel remembers of a
+// question that came before kube-proxy had the address.
+func TestNobodyIsRefusedForAnEarlierQuestion(t *testing.T) {
+	w, ns := clusters(t)
+	svc := service(ns, tcp("http", 80))
+	svc.Spec.ClusterIP = "10.96.200.200"
+	vip := netip.AddrPortFrom(netip.MustParseAddr(svc.Spec.ClusterIP), 80)
+	again := func() error {
+		return w.a.pod.Do(func() error {
+			from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.a.pod.v4, 20_000)) // of no ephemeral range
+			c, err := (&net.Dialer{Timeout: answerLimit, LocalAddr: from}).Dial("tcp", vip.String())
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+	}
+	if again() == nil {
+		t.Fatal("somebody answers at an address that no Service has")
+	}
+	w.a.create(t, svc)
+	w.a.create(t, w.a.endpoints(svc, "a1")...)
+	w.a.wantAnswers(t, "tcp", vip, "a1:8080")
+	if err := again(); !refused(err) {
+		t.Errorf("the kernel does not remember the first question: %v", err)
+	}
+	w.a.forget(t, "tcp", vip)
+	if err := again(); err != nil {
+		t.Error(err)
 	}
 }
 

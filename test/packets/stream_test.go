@@ -12,6 +12,7 @@ import (
 // attempt is one question and what became of it.
 type attempt struct {
 	what, answer string
+	number       int // of its stream, from 1
 	err          error
 	began        time.Time
 	took         time.Duration
@@ -48,6 +49,8 @@ func newRecord(t *testing.T) *record {
 
 // renewed asks with a new flow each time.
 func (r *record) renewed(c *cluster, protocol string, to netip.AddrPort) {
+	r.t.Helper()
+	c.forget(r.t, protocol, to)
 	r.stream(fmt.Sprintf("%s asks %s %v again", c.ID, protocol, to), func() (string, error) {
 		return c.pod.ask(protocol, netip.Addr{}, to)
 	})
@@ -94,6 +97,7 @@ func (r *record) stream(what string, ask func() (string, error)) {
 			a.took = time.Since(a.began)
 			r.mu.Lock()
 			r.made[what]++
+			a.number = r.made[what]
 			if a.err != nil {
 				r.bad = append(r.bad, a)
 			}
@@ -101,6 +105,16 @@ func (r *record) stream(what string, ask func() (string, error)) {
 			<-pace.C
 		}
 	})
+}
+
+// attempts returns how many were made so far.
+func (r *record) attempts() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, made := range r.made {
+		n += made
+	}
+	return n
 }
 
 // more waits until every stream has made so many further attempts.
@@ -133,11 +147,7 @@ func (r *record) stop() []attempt {
 	}
 	r.end()
 	r.all.Wait()
-	total := 0
-	for _, made := range r.made {
-		total += made
-	}
-	r.t.Logf("%d attempts of %d streams, %d failed", total, len(r.made), len(r.bad))
+	r.t.Logf("%d attempts of %d streams, %d failed", r.attempts(), len(r.made), len(r.bad))
 	for _, a := range r.bad[:min(len(r.bad), 20)] {
 		r.t.Logf("failed: %v", a)
 	}
