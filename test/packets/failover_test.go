@@ -237,7 +237,7 @@ func TestF4PowerCut(t *testing.T) {
 	}
 	t.Cleanup(func() { f.power(t, f.c, true) })
 	var measured measuredCuts
-	for range times(t, "CUTS", 3) {
+	for range times(t, "CUTS", 1) {
 		dialers := []*dialer{dialing(t, f.a, vip[f.a], dialLimit), dialing(t, f.b, vip[f.b], dialLimit)}
 		cut := time.Now()
 		f.power(t, f.c, false)
