@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -214,6 +215,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	lease := previous.DeepCopy()
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime = new(h.nextRenewTime(lease.Spec.RenewTime))
+	delete(lease.Annotations, clusterset.AnnotationAskedBy)
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}

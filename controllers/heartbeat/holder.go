@@ -22,6 +22,11 @@ import (
 // (clusterset.LeaseRenewed), so that a restarted agent or another replica continues at once. An
 // agent that finds another resourceVersion on the hub waits. If the foreign holder renews again,
 // the agent stops publishing.
+//
+// The holder may be this cluster's former leader, cut off from its own API server: it keeps its leadership, because it
+// cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's original.
+// So the elected agent changes the Lease once, and whoever finds its Lease changed reads its own API server before it
+// renews: an original renews, a former leader cannot.
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")
@@ -34,18 +39,23 @@ type foreign struct {
 	version  string
 	since    time.Time // when that version was first observed
 	versions int       // number of different versions
+	asked    bool      // this agent has changed the Lease: version is its own
 	reported bool
 }
 
 // observe notes the Lease, and returns whether its holder may still be running: after one version,
-// until a renewal would have been due; after a second one, until the Lease expires.
+// until a renewal would have been due; after a second one, until the Lease expires. A holder that was asked may have
+// to wait for its API server, but other members must see a renewal before the Lease expires.
 func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, duration time.Duration) bool {
 	if version := kube.Version(lease); version != f.version {
 		f.version, f.since = version, now
 		f.versions++
 	}
-	if f.versions > 1 {
+	switch {
+	case f.versions > 1:
 		return now.Sub(f.since) < duration
+	case f.asked:
+		return now.Sub(f.since) < duration-interval
 	}
 	return now.Sub(f.since) < interval+interval/5
 }
@@ -86,7 +96,7 @@ func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
 }
 
 // leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
-// holder may be running.
+// holder may be running. It fails if this cluster's API server does not answer, whoever holds the Lease.
 func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName) (*coordinationv1.Lease, error) {
 	onHub, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
 	if err != nil {
@@ -104,7 +114,7 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		return nil, err
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	ask := false
 	if stored != nil {
 		isLast := onHub.ResourceVersion != "" && stored.Annotations[clusterset.AnnotationRenewed] == kube.Version(onHub)
 		if isLast && h.last == nil {
@@ -112,14 +122,34 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		}
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
+		// A process of this cluster, or of the one that this is a clone of.
+		ask = !h.foreign.asked && ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity)
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
 			h.lastRenewTime = stored.Spec.RenewTime
 		}
 	}
-	if !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration) {
-		return nil, errForeign
+	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)
+	h.mu.Unlock()
+	if !wait {
+		return onHub, nil
 	}
-	return onHub, nil
+	if ask {
+		h.askHolder(ctx, onHub)
+	}
+	return nil, errForeign
+}
+
+// askHolder changes the Lease. If that fails, the next try to renew asks.
+func (h *Heartbeat) askHolder(ctx context.Context, lease *coordinationv1.Lease) {
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationAskedBy, h.Holder)
+	if err := h.Hub().Update(ctx, lease); err != nil {
+		log.FromContext(ctx).Info("asking the holder of the Lease failed", "reason", err.Error())
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := &h.foreign
+	f.version, f.since, f.versions, f.asked = kube.Version(lease), h.Now(), 1, true
 }
 
 // reportForeign reports a foreign holder once, after its second renewal.

@@ -116,6 +116,100 @@ func TestACloneStops(t *testing.T) {
 	}
 }
 
+// cutOff returns a client of local that gets no answer while cut is true.
+func cutOff(local client.WithWatch, cut *bool) client.Client {
+	gone := errors.New("dial tcp 10.96.0.1:443: i/o timeout")
+	return interceptor.NewClient(local, interceptor.Funcs{
+		Get: func(
+			ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
+			if *cut {
+				return gone
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if *cut {
+				return gone
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	})
+}
+
+// TestTheElectedReplicaPublishes although the former leader, which has lost this cluster's API server and not the hub,
+// renews. The former leader finds the Lease contested and ends (cmd/clusterset-controller: lock). Other members never
+// see the Lease expire.
+func TestTheElectedReplicaPublishes(t *testing.T) {
+	now, cut := start, false
+	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+	former := process("pod-a_1", cutOff(local, &cut), hub, &now)
+	beat(t, former, &now, interval)
+	beat(t, former, &now, interval)
+	cut = true
+	for range 3 { // until the other replica is elected
+		beat(t, former, &now, 10*time.Second)
+	}
+	elected := process("pod-b_2", local, hub, &now)
+	renewed := now
+	for began := now; !elected.MayPublish(); {
+		for range 2 {
+			_, _ = former.Reconcile(t.Context(), own)
+		}
+		beat(t, elected, &now, time.Second)
+		var lease coordinationv1.Lease
+		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
+			t.Fatal(err)
+		}
+		renewed = lease.Spec.RenewTime.Time
+		if now.Sub(renewed) > 45*time.Second {
+			t.Fatalf("nobody has renewed since %v", renewed)
+		}
+		if now.Sub(began) > time.Minute {
+			t.Fatalf("it does not publish after a minute; cloned: %v", elected.Cloned())
+		}
+	}
+	_, _ = former.Reconcile(t.Context(), own)
+	if !former.Contested() || former.MayPublish() || elected.Cloned() || elected.foreign.reported {
+		t.Errorf("former leader contested %v, publishes %v; elected cloned %v, reported %v", former.Contested(),
+			former.MayPublish(), elected.Cloned(), elected.foreign.reported)
+	}
+}
+
+// TestAFreshCloneNeverPublishes: its copy of the stored renewal names the original's process, and is seconds old by its
+// clock, or not even written yet. Its original answers when it is asked, also if it has lost its API server since.
+func TestAFreshCloneNeverPublishes(t *testing.T) {
+	for _, skew := range []time.Duration{0, -time.Hour, time.Hour} {
+		now, cut := start, false
+		hub, local, copied := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+		original := process("pod-a_1", cutOff(local, &cut), hub, &now)
+		beat(t, original, &now, interval)
+		beat(t, original, &now, interval)
+		var stored coordinationv1.Lease
+		if err := local.Get(t.Context(), storedLease, &stored); err != nil {
+			t.Fatal(err)
+		}
+		stored.ResourceVersion = ""
+		if err := copied.Create(t.Context(), &stored); err != nil {
+			t.Fatal(err)
+		}
+		beat(t, original, &now, interval)
+		clone := process("pod-b_2", copied, hub, &now)
+		clone.Now = func() time.Time { return now.Add(skew) }
+		for i := range 60 {
+			cut = i > 20
+			beat(t, clone, &now, 2*time.Second)
+			beat(t, original, &now, 2*time.Second)
+			if clone.MayPublish() || !original.MayPublish() {
+				t.Fatalf("clock %v: clone publishes %v, original %v", skew, clone.MayPublish(), original.MayPublish())
+			}
+		}
+		if !clone.Cloned() || !clone.foreign.reported {
+			t.Errorf("clock %v: clone has stopped %v, reported %v", skew, clone.Cloned(), clone.foreign.reported)
+		}
+	}
+}
+
 // TestARenewalThatWasNotStored is replaced after 1.2 intervals, because nobody renews the Lease.
 func TestARenewalThatWasNotStored(t *testing.T) {
 	now := start

@@ -53,7 +53,9 @@ type agent struct {
 	linked   *api.Client // of hub
 	noReads  bool        // of the hub: nothing arrives, and nobody says so
 	noWrites bool        // to the hub
-	crashIn  int         // writes until it dies; -1 for not
+	cutOff   time.Time   // from its own API server, since then; zero if it is not
+	env      *kube.Env
+	crashIn  int // writes until it dies; -1 for not
 	loops    []*loop
 	passes   int             // that run now, one within the other
 	flow     *flow           // of the pass that runs
@@ -99,7 +101,7 @@ func (w *World) startAgent(m *member) {
 		Restart:   func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Answered:  func(error) {},
 		Version:   func(context.Context) (string, error) { return version, nil },
-		Families:  kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(m),
+		Families:  kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(a),
 		Home: home, AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {
 			if !w.ranges {
@@ -108,6 +110,7 @@ func (w *World) startAgent(m *member) {
 			return nil
 		},
 	}
+	a.env = env
 	if w.BreakAgent != nil {
 		w.BreakAgent(env)
 	}

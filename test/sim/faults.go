@@ -1,12 +1,17 @@
 package sim
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -37,12 +42,14 @@ func init() { // they reach each other
 			a.note("fault: %s reaches the hub", a.name)
 		}},
 		{"two leaders", 2, (*World).secondLeader},
+		{"cut off", 3, (*World).isCutOffFromItsServer},
 		{"backup", 2, func(w *World, _ *agent) {
 			w.backups = append(w.backups, w.hub.Snapshot())
 			w.note("fault: a backup of the hub is taken")
 		}},
 		{"hub restored", 1, (*World).restoreHub},
 		{"hub emptied", 1, (*World).emptyHub},
+		{"quota", 2, (*World).hubRefuses},
 		{"skew", 1, (*World).skewClock},
 		{"dark", 2, (*World).goesDark},
 		{"cut", 2, (*World).isCut},
@@ -120,6 +127,37 @@ func (w *World) secondLeader(a *agent) {
 	}
 }
 
+// electedAfter is how long a leader is cut off from its API server before another replica leads, whose network works.
+const electedAfter = 26 * time.Second
+
+func (a *agent) isCutOff() bool { return !a.cutOff.IsZero() }
+
+// isCutOffFromItsServer has a leader lose its own cluster's API server, and not the hub: its node's network is broken,
+// and no other replica's is. It keeps its leadership (cmd/clusterset-controller: lock).
+func (w *World) isCutOffFromItsServer(a *agent) {
+	if len(a.agents) == 1 && a.local.Synced() {
+		a.cutOff = w.now
+		w.note("fault: %s is cut off from the API server of %s", a.name, a.id)
+	}
+}
+
+// elections are those of one member: another replica leads in place of one that is cut off, and that one ends when it
+// finds that another has its Lease on the hub.
+func (w *World) elections(m *member, out []step) []step {
+	for _, a := range m.agents {
+		if !a.isCutOff() {
+			continue
+		}
+		if len(m.agents) == 1 && w.now.Sub(a.cutOff) >= electedAfter {
+			out = append(out, step{20, func() { w.startAgent(m) }})
+		}
+		if a.env.Contested() {
+			out = append(out, step{20, a.die})
+		}
+	}
+	return out
+}
+
 func (w *World) restoreHub(*agent) {
 	if !w.mayLose("the hub") {
 		return
@@ -130,6 +168,23 @@ func (w *World) restoreHub(*agent) {
 	w.resurrected()
 	w.endWatches()
 	w.history.Events["(hub restored)"]++
+}
+
+// hubRefuses has the hub refuse to create records of a kind, as a full quota does, until quiet begins. It does not last
+// through quiet: other members then keep the endpoints of slices that have gone, until the slice that was refused is
+// there or is gone, too. The hub's next layout ends that.
+func (w *World) hubRefuses(*agent) {
+	w.refused = pick(w, []string{api.ServiceExportRecord, api.EndpointRecord})
+	w.note("fault: the hub creates no %s: a quota is full", w.refused)
+}
+
+// quota is the hub's admission for it.
+func (w *World) quota(c *api.Write) error {
+	if c.Old != nil || c.Key.Kind != w.refused || !strings.HasPrefix(c.User, api.Member) {
+		return nil
+	}
+	resource := schema.GroupResource{Group: hubv1alpha1.GroupVersion.Group, Resource: strings.ToLower(c.Key.Kind) + "s"}
+	return apierrors.NewForbidden(resource, c.Key.Name, errors.New("exceeded quota"))
 }
 
 func (w *World) emptyHub(*agent) {
@@ -192,12 +247,20 @@ func (w *World) skewClock(a *agent) {
 	w.note("fault: the clock of %s is off by %s", a.id, a.skew)
 }
 
-// heal ends every fault.
+// heal ends every fault, but for leaders that are cut off from their API server: the other replica must do.
 func (w *World) heal() {
+	w.refused = ""
 	for _, m := range w.honest() {
 		w.set(m, network{})
-		for len(m.agents) > 1 {
+		former := slices.IndexFunc(m.agents, (*agent).isCutOff)
+		if former > 0 {
+			m.agents[0], m.agents[former] = m.agents[former], m.agents[0]
+		}
+		for len(m.agents) > 1 && former < 0 {
 			pick(w, m.agents).die()
+		}
+		if len(m.agents) == 1 && former >= 0 {
+			w.startAgent(m)
 		}
 		for _, a := range m.agents {
 			a.reconnect()

@@ -40,6 +40,8 @@ func (w *World) set(m *member, to network) {
 	m.network = to
 }
 
+var errTimeout = errors.New("dial tcp: i/o timeout")
+
 // home is the address of every member's own API server.
 const home = "10.96.0.1:443"
 
@@ -60,10 +62,14 @@ func (w *World) owner(a netip.Addr) *member {
 	return w.members[at]
 }
 
-// dialFrom returns kube.Env's Dial of a member. It is called by many goroutines at once, while nothing else happens.
-func (w *World) dialFrom(m *member) func(context.Context, string, string) (net.Conn, error) {
+// dialFrom returns kube.Env's Dial of an agent. It is called by many goroutines at once, while nothing else happens.
+func (w *World) dialFrom(a *agent) func(context.Context, string, string) (net.Conn, error) {
+	m := a.member
 	return func(_ context.Context, _, address string) (net.Conn, error) {
-		if address == home {
+		switch {
+		case address == home && !a.cutOff.IsZero():
+			return nil, errTimeout
+		case address == home:
 			return connection(""), nil
 		}
 		there := w.owner(netip.MustParseAddrPort(address).Addr())
@@ -71,11 +77,11 @@ func (w *World) dialFrom(m *member) func(context.Context, string, string) (net.C
 		case there == nil:
 			return connection(""), nil
 		case m.cut || there.cut || there.dark:
-			return nil, errors.New("dial tcp: i/o timeout")
+			return nil, errTimeout
 		case address != w.answersAt(there) && !there.hidden:
 			return connection(""), nil
 		case there.blocked || address != w.answersAt(there):
-			return nil, errors.New("dial tcp: i/o timeout")
+			return nil, errTimeout
 		case len(there.agents) == 0:
 			return nil, syscall.ECONNREFUSED
 		}

@@ -63,6 +63,11 @@ func (w *World) settle() {
 			w.calmDown(calm)
 		}
 	}
+	for _, m := range w.honest() {
+		if len(m.agents) > 1 {
+			w.fail("%s still leads, though %s was elected in its place", m.agents[0].name, m.agents[1].name)
+		}
+	}
 	w.check()
 	w.still = true
 	w.note("== once more")

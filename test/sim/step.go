@@ -46,6 +46,7 @@ func (w *World) step() bool {
 func (w *World) possible(collectors bool) []step {
 	var out []step
 	for _, m := range w.members {
+		out = w.elections(m, out)
 		for _, a := range m.agents {
 			out = a.steps(out)
 		}
@@ -76,7 +77,7 @@ func (w *World) collects(m *member, what string, k api.Key, do func(api.Key) err
 // steps of one agent: events that reach its caches, and passes.
 func (a *agent) steps(out []step) []step {
 	for _, side := range []kube.Side{kube.Local, kube.Hub} {
-		if side == kube.Hub && (a.noReads || a.noWrites && a.joining != nil) {
+		if side == kube.Hub && (a.noReads || a.noWrites && a.joining != nil) || side == kube.Local && a.isCutOff() {
 			continue
 		}
 		c := a.cache(side)
@@ -139,10 +140,10 @@ func (a *agent) before(s *api.Server, verb string, k api.Key) error {
 	if a.dead {
 		panic(crashed{a})
 	}
-	cut := s == a.World.hub && a.noWrites
+	cut := s == a.World.hub && a.noWrites || s == a.server && a.isCutOff()
 	if verb == "read" || verb == "list" {
 		if cut {
-			return fmt.Errorf("%s %s: dial tcp: i/o timeout", verb, k)
+			return fmt.Errorf("%s %s: %w", verb, k, errTimeout)
 		}
 		return nil
 	}
@@ -154,7 +155,7 @@ func (a *agent) before(s *api.Server, verb string, k api.Key) error {
 		a.crashIn--
 	}
 	if cut {
-		return fmt.Errorf("%s %s: dial tcp: i/o timeout", verb, k)
+		return fmt.Errorf("%s %s: %w", verb, k, errTimeout)
 	}
 	if !a.quiet && a.can("conflict", 0.02) {
 		s.Touch(k, a.World.steps)

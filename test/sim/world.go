@@ -77,9 +77,10 @@ type World struct {
 	hub     *api.Server
 	backups []api.Snapshot
 	members []*member
-	liar    *liar // nil in most worlds
-	ranges  bool  // members have ServiceCIDRs, and the clusterset a mode of VIPs
-	hands   int   // ranges that users have made
+	liar    *liar  // nil in most worlds
+	refused string // the kind of records that the hub does not create
+	ranges  bool   // members have ServiceCIDRs, and the clusterset a mode of VIPs
+	hands   int    // ranges that users have made
 
 	quiet   bool // no users, no faults
 	still   bool // nothing may be written but Leases
@@ -144,7 +145,7 @@ func newWorld(o Options) *World {
 	w.Steps = orElse(o.Steps, 200)
 	w.ranges = w.can("ranges", 0.6)
 	w.hub = api.NewServer("hub", func() time.Time { return w.now }, nil, hubNamespace)
-	w.hub.Policies = append(w.hub.Policies, api.MembersWriteTheirOwn)
+	w.hub.Policies = append(w.hub.Policies, api.MembersWriteTheirOwn, w.quota)
 	w.hub.Changed = func(c *api.Write) { w.changedOn(nil, c) }
 	if w.BreakHub != nil {
 		w.BreakHub(w.hub)
