@@ -2,9 +2,12 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -81,12 +84,79 @@ func ByName[T any, O interface {
 func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
 
 // Changes returns a merge patch from was to the object that it is applied to, with optimistic
-// locking. Use it for every status, and for kinds that other projects define except ServiceImports, whose spec is the
-// agent's alone: an update would drop the fields that this program does not know. The CRDs of our kinds may be newer
+// locking. Use it for the status of our kinds, and for kinds that other projects define except ServiceImports, whose
+// spec is the agent's alone: an update would drop the fields that this program does not know. The CRDs of our kinds may be newer
 // than a program.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 }
+
+// StatusChanges returns a patch from the status of was to that of the object that it is applied to, with optimistic
+// locking. It writes conditions one by one: other programs have some in the same list, and not all of them pass through
+// this program's type. Of an absent reason it would make "", which an API server refuses.
+func StatusChanges(was client.Object) client.Patch {
+	if conditionsOf(statusOf(was)) == nil {
+		return Changes(was) // there may be no status that a path could name
+	}
+	return statusChanges{was}
+}
+
+type statusChanges struct{ was client.Object }
+
+// Type implements client.Patch.
+func (statusChanges) Type() types.PatchType { return types.JSONPatchType }
+
+// Data implements client.Patch.
+func (c statusChanges) Data(o client.Object) ([]byte, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	out := []operation{{"replace", "/metadata/resourceVersion", c.was.GetResourceVersion()}}
+	was, is := statusOf(c.was), statusOf(o)
+	before, after := conditionsOf(was), conditionsOf(is)
+	for i := len(before) - 1; i >= 0; i-- {
+		if !slices.ContainsFunc(after, func(c any) bool { return typeOf(c) == typeOf(before[i]) }) {
+			out = append(out, operation{Op: "remove", Path: fmt.Sprintf("/status/conditions/%d", i)})
+			before = slices.Delete(before, i, i+1)
+		}
+	}
+	for i, condition := range after {
+		if i >= len(before) {
+			out = append(out, operation{"add", "/status/conditions/-", condition})
+		} else if !reflect.DeepEqual(before[i], condition) {
+			out = append(out, operation{"replace", fmt.Sprintf("/status/conditions/%d", i), condition})
+		}
+	}
+	delete(was, "conditions")
+	delete(is, "conditions")
+	for field := range was {
+		if _, stays := is[field]; !stays {
+			out = append(out, operation{Op: "remove", Path: "/status/" + field})
+		}
+	}
+	for field, value := range is {
+		if !reflect.DeepEqual(was[field], value) {
+			out = append(out, operation{"add", "/status/" + field, value})
+		}
+	}
+	return json.Marshal(out)
+}
+
+// statusOf returns the status of an object as JSON has it.
+func statusOf(o client.Object) map[string]any {
+	all, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(o) // cannot fail for the types of an API
+	status, _ := all["status"].(map[string]any)
+	return status
+}
+
+func conditionsOf(status map[string]any) []any {
+	out, _ := status["conditions"].([]any)
+	return out
+}
+
+func typeOf(condition any) any { return condition.(map[string]any)["type"] }
 
 // PatchStatus writes a status if budget allows a write, or else returns after what time it will. A conflict costs no
 // budget: the API server has told nobody.
@@ -98,7 +168,7 @@ func PatchStatus(
 		write.CancelAt(now)
 		return wait, nil
 	}
-	if err = to.Status().Patch(ctx, want, Changes(was)); apierrors.IsConflict(err) {
+	if err = to.Status().Patch(ctx, want, StatusChanges(was)); apierrors.IsConflict(err) {
 		write.CancelAt(now)
 	}
 	return 0, err

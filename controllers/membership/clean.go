@@ -124,5 +124,5 @@ func (g *Gate) removeConditions(ctx context.Context, export *mcsv1beta1.ServiceE
 	if !removed {
 		return nil
 	}
-	return client.IgnoreNotFound(g.Local.Status().Patch(ctx, updated, kube.Changes(export)))
+	return client.IgnoreNotFound(g.Local.Status().Patch(ctx, updated, kube.StatusChanges(export)))
 }

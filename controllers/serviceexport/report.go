@@ -34,7 +34,7 @@ func (r *reconciler) report(
 	}
 	updated := s.export.DeepCopy()
 	updated.Status.Conditions = out
-	if err := r.Local.Status().Patch(ctx, updated, kube.Changes(s.export)); err != nil {
+	if err := r.Local.Status().Patch(ctx, updated, kube.StatusChanges(s.export)); err != nil {
 		return err
 	}
 	for _, c := range wanted {

@@ -80,7 +80,7 @@ func (r *reconciler) updateImport(
 		return nil
 	}
 	imp.Status = status
-	if err := r.Local.Status().Patch(ctx, imp, kube.Changes(before)); err != nil {
+	if err := r.Local.Status().Patch(ctx, imp, kube.StatusChanges(before)); err != nil {
 		return err
 	}
 	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending) ||

@@ -152,5 +152,5 @@ func (r reporter) patchExport(ctx context.Context, s *snapshot, edit func(*mcsv1
 	if edit(export); equality.Semantic.DeepEqual(export.Status, s.export.Status) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Local.Status().Patch(ctx, export, kube.Changes(s.export)))
+	return client.IgnoreNotFound(r.Local.Status().Patch(ctx, export, kube.StatusChanges(s.export)))
 }

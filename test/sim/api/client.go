@@ -188,7 +188,8 @@ func (s status) Update(_ context.Context, o client.Object, opts ...client.SubRes
 	return s.write("update the status of", KeyOf(o), func() error { return s.Server.Update(s.User, o, true) })
 }
 
-// Patch is client.SubResourceWriter's, of what was changed since it was read (kube.Changes): that comes to an update.
+// Patch is client.SubResourceWriter's, of what was changed since it was read (kube.Changes, kube.StatusChanges): that
+// comes to an update.
 func (s status) Patch(
 	ctx context.Context,
 	o client.Object,
@@ -197,7 +198,7 @@ func (s status) Patch(
 ) error {
 	data, err := p.Data(o)
 	refuse(
-		len(opts) > 0 || err != nil || !bytes.Contains(data, []byte(`"resourceVersion"`)),
+		len(opts) > 0 || err != nil || !bytes.Contains(data, []byte(`resourceVersion"`)),
 		"Status().Patch of anything but the resourceVersion that was read",
 	)
 	return s.Update(ctx, o)
