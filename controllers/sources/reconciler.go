@@ -161,7 +161,8 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	}
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
-		if liveness.StateOf(stored).Expired && (m.State == reach.Answers || m.State == reach.Serving) {
+		expired, _ := m.IsExpired(true, r.Now(), limits.Expiry)
+		if liveness.StateOf(stored).Expired && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
 			err = r.save(ctx, cluster, stored, load(stored), m, liveness.State{}, limits)
 		}
 		return reconcile.Result{RequeueAfter: time.Second}, err
@@ -360,8 +361,11 @@ func (r *Reconciler) save(
 			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry, m.Damping(r.Now())))
 	case state.Expired:
 		why := "nothing here shows that it serves"
-		if m.State == reach.Unknown {
+		switch m.State {
+		case reach.Unknown:
 			why = "its agent has never answered here"
+		case reach.Serving:
+			why = "its agent has not answered for an hour: nobody updates its endpoints, of which one still answers"
 		}
 		r.Events.Event(
 			lease,

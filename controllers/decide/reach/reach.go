@@ -43,6 +43,9 @@ const (
 	silence = 4 * time.Second
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
+	// withoutAgent bounds for how long endpoints keep a member whose agent is silent and whose Lease has expired. Nobody
+	// updates them, and by then their addresses may be those of other Pods.
+	withoutAgent = time.Hour
 )
 
 // Answer is what a round has shown of an agent or of endpoints.
@@ -151,19 +154,22 @@ func (m Member) Next(r Round) Member {
 }
 
 // IsExpired reports whether the endpoints of the member follow onExpiry, and in how long to ask again; 0 if only a
-// round can change it. leaseExpired says that its Lease has expired. That counts only if nothing of the member answers;
-// and where something did, no sooner than expiry after that: a Lease may still count as expired (T3) when the member
-// has long been back.
+// round can change it. leaseExpired says that its Lease has expired. That counts only if nothing of the member answers,
+// or nothing but endpoints for withoutAgent; and where something did, no sooner than expiry after that: a Lease may
+// still count as expired (T3) when the member has long been back.
 func (m Member) IsExpired(leaseExpired bool, now time.Time, expiry time.Duration) (expired bool, in time.Duration) {
 	switch {
 	case m.State == Unreachable:
 		return true, 0
-	case m.State == Answers, m.State == Serving, !leaseExpired:
+	case m.State == Answers, !leaseExpired:
 		return false, 0
 	case m.State == Unknown:
 		return true, 0
 	}
-	in = expiry - now.Sub(m.alive)
+	in = withoutAgent - now.Sub(m.answered)
+	if m.State == Silent {
+		in = min(in, expiry-now.Sub(m.alive))
+	}
 	return in <= 0, max(in, 0)
 }
 

@@ -127,14 +127,19 @@ func TestF4WhereNoEndpointAnsweredTheLeaseDecides(t *testing.T) {
 	}
 }
 
-// TestF4APortThatIsBlockedLater: the endpoints go on answering, and nothing of it is lost, whatever its Lease says.
+// TestF4APortThatIsBlockedLater: the endpoints go on answering, and nothing of it is lost, for an hour whatever its
+// Lease says, and then as long as it renews that.
 func TestF4APortThatIsBlockedLater(t *testing.T) {
 	p := newPlay(t)
 	p.rounds(10, alive)
-	p.rounds(3600, Round{Agent: No, Endpoints: Yes, Others: true})
+	p.rounds(3599, Round{Agent: No, Endpoints: Yes, Others: true})
 	p.want(Serving)
 	if p.expired(true) {
 		t.Error("its Lease decides")
+	}
+	p.rounds(3600, Round{Agent: No, Endpoints: Yes, Others: true})
+	if p.expired(false) {
+		t.Error("it is expired although it renews its Lease")
 	}
 }
 
@@ -286,7 +291,7 @@ func TestF4AnOldExpirationNeedsSilenceAsLong(t *testing.T) {
 
 // TestF4ARestartForgetsNoSignOfLife, and makes none.
 func TestF4ARestartForgetsNoSignOfLife(t *testing.T) {
-	long := start.Add(-time.Hour)
+	long := start.Add(-30 * time.Minute)
 	for state, want := range map[State]bool{Answers: false, Serving: false, Silent: true, Unreachable: true} {
 		p := newPlay(t)
 		p.m = Restored(Stored{State: state, Since: long}, p.now)
@@ -333,5 +338,34 @@ func TestF4AClockThatWasAheadDelaysNothing(t *testing.T) {
 	p.rounds(int(expiry/Interval), Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
 	if !p.expired(true) {
 		t.Error("its Lease does not decide")
+	}
+}
+
+// TestT1EndpointsAloneKeepAMemberForAnHour: nobody updates them while its agent is gone, and Pods are replaced.
+func TestT1EndpointsAloneKeepAMemberForAnHour(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	serving := Round{Agent: No, Endpoints: Yes, Others: true, Overdue: true}
+	p.rounds(int(time.Hour/Interval)-1, serving)
+	p.want(Serving)
+	if _, in := p.m.IsExpired(true, p.now, expiry); p.expired(true) || in != Interval {
+		t.Errorf("after an hour but a second it is expired, or will be in %v", in)
+	}
+	p.rounds(1, serving)
+	p.want(Serving)
+	if !p.expired(true) || p.expired(false) {
+		t.Error("after an hour its Lease does not decide")
+	}
+	p.rounds(1, Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
+	if p.want(Silent); !p.expired(true) {
+		t.Error("it is live because an endpoint is silent, too")
+	}
+	p.m = Restored(Stored{State: Serving, Since: p.now.Add(-time.Hour)}, p.now)
+	if !p.expired(true) {
+		t.Error("it is live again after a restart")
+	}
+	p.rounds(1, alive)
+	if p.expired(true) {
+		t.Error("it is expired although its agent answers")
 	}
 }

@@ -452,7 +452,7 @@ var causes = []struct {
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
-	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay"},
+	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay for an hour"},
 	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *explain.Facts) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}

@@ -349,7 +349,7 @@ func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 	case !liveness.StateOf(lease).Expired:
 		if v := reach.Read(lease); v.State == reach.Serving {
 			r.add(onHere, report.Warningf("in cluster "+id+": kubectl clusterset doctor",
-				"since %s only the endpoints of cluster %s answer here, not its agent: they stay",
+				"since %s only the endpoints of cluster %s answer here, not its agent: they stay for an hour",
 				v.Since.UTC().Format(time.RFC3339), id))
 		}
 	case reach.Read(lease).State == reach.Unreachable:
