@@ -45,8 +45,8 @@ type Source struct {
 	NoTraffic bool
 	// Withheld lists the ports that this source must not serve, by its own port names.
 	Withheld map[string]bool
-	// Published holds the published conditions of the endpoints that this cluster made not ready, by address.
-	Published map[string]conditions
+	// Published holds the published conditions of endpoints that this cluster made not ready.
+	Published published
 	// Native replaces the endpoints of the record if it is not nil: nodeName and targetRef of own endpoints stay
 	// (DESIGN §4).
 	Native []discoveryv1.Endpoint
@@ -242,7 +242,7 @@ func Revision(created, revision int64) string {
 // Restore rebuilds the source of an imported slice from the slice alone. It fails if the slice was not made by
 // Desired or was edited.
 func Restore(slice *discoveryv1.EndpointSlice) (Source, error) {
-	src := Source{Record: slice.Annotations[AnnotationRecord], Native: published(slice)}
+	src := Source{Record: slice.Annotations[AnnotationRecord], Native: asPublished(slice)}
 	src.ClusterID = slice.Labels[mcsv1beta1.LabelSourceCluster]
 	src.ServiceNamespace, src.ServiceName = slice.Namespace, slice.Labels[mcsv1beta1.LabelServiceName]
 	src.AddressType = slice.AddressType

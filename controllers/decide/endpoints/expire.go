@@ -17,7 +17,7 @@ func Expire(sources []*Source, states map[string]liveness.State) []*Source {
 		switch {
 		case state.Expired && state.OnExpiry == hubv1alpha1.ExpiryRemove:
 		case state.Expired && state.OnExpiry == hubv1alpha1.ExpiryNotReady:
-			out = append(out, s.notReady(func(string) bool { return true }))
+			out = append(out, s.notReady())
 		default:
 			out = append(out, s)
 		}

@@ -13,66 +13,64 @@ import (
 // conditions are the conditions of an endpoint that its owner publishes: ready and serving.
 type conditions [2]*bool
 
-// notReady returns a copy of the source with the selected endpoints not ready in this cluster. The published
-// conditions are kept, so that they apply again when the reason is gone, even while the hub does not show the record
-// (DESIGN §7).
-func (src *Source) notReady(selected func(address string) bool) *Source {
+// notReady returns a copy of the source whose endpoints are not ready in this cluster. The published conditions are
+// kept, so that they apply again when the reason is gone, even while the hub does not show the record (DESIGN §7).
+func (src *Source) notReady() *Source {
 	out, no := *src, false
-	out.Native, out.Endpoints, out.Published = slices.Clone(src.Native), slices.Clone(
-		src.Endpoints,
-	), maps.Clone(src.Published)
+	out.Native, out.Endpoints, out.Published = slices.Clone(src.Native), slices.Clone(src.Endpoints), published{}
 	for i := range out.Native {
-		if e := &out.Native[i]; selected(e.Addresses[0]) {
-			out.keepPublished(e.Addresses[0], conditions{e.Conditions.Ready, e.Conditions.Serving})
-			e.Conditions.Ready, e.Conditions.Serving = &no, &no
-		}
+		e := &out.Native[i]
+		out.Published.add(e.Addresses[0], conditions{e.Conditions.Ready, e.Conditions.Serving})
+		e.Conditions.Ready, e.Conditions.Serving = &no, &no
 	}
 	for i := range out.Endpoints {
-		if e := &out.Endpoints[i]; selected(e.Address) {
-			out.keepPublished(e.Address, conditions{e.Ready, e.Serving})
-			e.Ready, e.Serving = &no, &no
-		}
+		e := &out.Endpoints[i]
+		out.Published.add(e.Address, conditions{e.Ready, e.Serving})
+		e.Ready, e.Serving = &no, &no
 	}
 	return &out
 }
 
-func (src *Source) keepPublished(address string, c conditions) {
-	if _, kept := src.Published[address]; kept || c.bothFalse() {
-		return
-	}
-	if src.Published == nil {
-		src.Published = map[string]conditions{}
-	}
-	src.Published[address] = c
-}
+// published are the published conditions of the endpoints of a source, in their order for each address: Pods of the
+// network of their host share its address.
+type published map[string][]conditions
+
+func (p published) add(address string, c conditions) { p[address] = append(p[address], c) }
 
 // bothFalse reports whether c is what notReady writes.
 func (c conditions) bothFalse() bool { return !ready(c[0]) && !ready(c[1]) }
 
 // readiness returns the value of AnnotationReadiness, or "".
 func (src *Source) readiness() string {
-	if len(src.Published) == 0 {
+	kept := maps.Clone(src.Published)
+	maps.DeleteFunc(kept, func(_ string, all []conditions) bool {
+		return !slices.ContainsFunc(all, func(c conditions) bool { return !c.bothFalse() })
+	})
+	if len(kept) == 0 {
 		return ""
 	}
-	text, _ := json.Marshal(src.Published) // strings and booleans cannot fail
+	text, _ := json.Marshal(kept) // strings and booleans cannot fail
 	return string(text)
 }
 
-// published returns the endpoints of an imported slice with their published conditions.
-func published(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
+// asPublished returns the endpoints of an imported slice with their published conditions.
+func asPublished(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	text := slice.Annotations[AnnotationReadiness]
 	if text == "" {
 		return slice.Endpoints
 	}
-	var kept map[string]conditions
+	var kept published
 	if err := json.Unmarshal([]byte(text), &kept); err != nil {
 		return slice.Endpoints // edited by a user
 	}
 	out := slices.Clone(slice.Endpoints)
 	for i := range out {
-		c := &out[i].Conditions
-		if k, ok := kept[out[i].Addresses[0]]; ok && (conditions{c.Ready, c.Serving}).bothFalse() {
-			c.Ready, c.Serving = k[0], k[1]
+		c, address := &out[i].Conditions, out[i].Addresses[0]
+		if k := kept[address]; len(k) > 0 {
+			if (conditions{c.Ready, c.Serving}).bothFalse() {
+				c.Ready, c.Serving = k[0][0], k[0][1]
+			}
+			kept[address] = k[1:]
 		}
 	}
 	return out

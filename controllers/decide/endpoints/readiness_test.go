@@ -25,6 +25,10 @@ func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			Terminating: &yes,
 		},
 		{Address: "10.2.0.4", Ready: &no, Serving: &no},
+		// Pods in the network of their host share its address.
+		{Address: "10.2.0.9", Ready: &no, Serving: &no},
+		{Address: "10.2.0.9", Ready: &yes, Serving: &yes},
+		{Address: "10.2.0.9", Ready: &no, Serving: &yes},
 	}
 	names := map[string]string{"http": "http"}
 	m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
@@ -76,7 +80,7 @@ func TestI9WhatAUserWroteOverCounts(t *testing.T) {
 		"no longer":  func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AnnotationReadiness) },
 		"of another": func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.2.0.9" },
 	} {
-		slice := Desired(src.notReady(func(string) bool { return true }), imp)
+		slice := Desired(src.notReady(), imp)
 		edit(slice)
 		if got, err := Restore(slice); err != nil || !equality.Semantic.DeepEqual(got.Native, slice.Endpoints) {
 			t.Errorf("%s: %+v of %+v, %v", what, got.Native, slice.Endpoints, err)
