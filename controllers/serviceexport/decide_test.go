@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -284,6 +285,34 @@ func TestS3ARecreatedRecordIsNewer(t *testing.T) {
 	)
 	if err != nil || rec == nil || rec.Spec.Revision <= ahead.UnixMilli() {
 		t.Errorf("%v: %+v, want a revision above %d", err, rec, ahead.UnixMilli())
+	}
+}
+
+// TestE4ARecordThatThisClusterRefuses is reported, and its cause stays an error, so that it is tried again.
+func TestE4ARecordThatThisClusterRefuses(t *testing.T) {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+	}}
+	quota := apierrors.NewForbidden(hubv1alpha1.GroupVersion.WithResource("serviceexportrecords").GroupResource(),
+		"web.shop.a", errors.New("exceeded quota"))
+	local := plane(t).WithObjects(export, svc(nil)).WithInterceptorFuncs(interceptor.Funcs{Create: func(
+		context.Context, client.WithWatch, client.Object, ...client.CreateOption,
+	) error {
+		return quota
+	}}).Build()
+	r := New(Config{
+		Cluster: "a", Local: local, Hub: func() client.Client { return nil }, Now: time.Now, Events: noEvents{},
+	}).Reconciler
+	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("the pass ends with %v", err)
+	}
+	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
+		t.Fatal(err)
+	}
+	c := meta.FindStatusCondition(export.Status.Conditions, "Ready")
+	if c == nil || c.Reason != "Failed" || !strings.Contains(c.Message, "exceeded quota") {
+		t.Errorf("condition Ready is %+v", c)
 	}
 }
 

@@ -5,6 +5,7 @@ package serviceexport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,6 +76,7 @@ type state struct {
 	own     *hubv1alpha1.ServiceExportRecord // this member's record; nil if there is none
 	others  []clusterset.Export              // what other members export under the name to this cluster
 	refused string                           // why the hub refuses this member; "" if it does not
+	failed  error                            // why this cluster's API server refuses the own record
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
 	external hubv1alpha1.ExternalNames // of the ClusterSet
@@ -105,8 +108,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	spec, export, valid := decide(s)
 	again, err := r.record(ctx, req.NamespacedName, s.own, spec)
-	if err == nil && s.export != nil {
-		err = r.report(ctx, s, spec, export, valid)
+	if s.own == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) { // a quota, or a policy
+		s.failed = err
+	}
+	if s.export != nil && (err == nil || s.failed != nil) {
+		err = errors.Join(err, r.report(ctx, s, spec, export, valid))
 	}
 	if err != nil {
 		return reconcile.Result{}, err

@@ -27,7 +27,12 @@ func (r *reconciler) report(
 	if spec != nil {
 		_, found = conflict.Merge(append(s.others, export))
 	}
-	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conditions.Conflict(found)}
+	readiness := ready(s.own, spec, s.refused)
+	if s.failed != nil {
+		readiness = conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed,
+			"Writing the record of the export in this cluster failed: "+s.failed.Error())
+	}
+	wanted := []metav1.Condition{valid, readiness, conditions.Conflict(found)}
 	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.Now()))
 	if !changed {
 		return nil

@@ -59,7 +59,7 @@ func (s *snapshot) decideExporters() exporters {
 			e.pending = true
 		case frozen:
 			e.lost, e.frozen[cluster] = true, true
-			if s.imp != nil && s.hub {
+			if s.imp != nil && s.hub && cluster != own {
 				e.findings = append(e.findings, finding{s.imp, "RecordLost", fmt.Sprintf(messageLost, cluster)})
 			}
 		}
@@ -145,6 +145,10 @@ func (s *snapshot) missingCopy(cluster, own string, created time.Time) copyState
 		if s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
 			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse) {
 			return ended
+		}
+		ready := meta.FindStatusCondition(s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed) {
+			return frozen // serviceexport cannot write it: a quota, or a policy
 		}
 		return pending
 	}

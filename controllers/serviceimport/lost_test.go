@@ -338,6 +338,52 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 }
 
 // TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a
+// TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse: a quota of clusterset-system refuses it, say, and its ServiceExport
+// says so. What others publish is followed. This cluster's share stays as it is, as it does while serviceexport is about
+// to write the record.
+func TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse(t *testing.T) {
+	for reason, want := range map[string]string{"Pending": "10.3.0.1", "Failed": "10.3.0.2"} {
+		m := newMember(t)
+		m.export("c", "10.3.0.1")
+		m.export("a", "10.1.0.1")
+		native := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}}
+		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+		if err := errors.Join(
+			m.local.Create(t.Context(), native), m.local.Create(t.Context(), export), m.pass(),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if m.imported()["a"] == nil || m.imported()["c"] == nil {
+			t.Fatal(m.imported())
+		}
+		own := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{
+			Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", "a"),
+		}}
+		export.Status.Conditions = []metav1.Condition{
+			{Type: "Valid", Status: metav1.ConditionTrue, Reason: "Valid"},
+			{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason},
+		}
+		m.editRecord("c", func(rec *hubv1alpha1.EndpointRecord) {
+			rec.Spec.Revision++
+			rec.Spec.Endpoints[0].Address = "10.3.0.2"
+		})
+		if err := errors.Join(
+			m.local.Delete(t.Context(), own), m.local.Status().Update(t.Context(), export), m.pass(),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.imported(); got["a"] == nil || got["a"].Endpoints[0].Addresses[0] != "10.1.0.1" ||
+			got["c"].Endpoints[0].Addresses[0] != want {
+			t.Errorf("%s: %+v, want %s of c", reason, got, want)
+		}
+		if slices.Contains(m.told, "RecordLost") {
+			t.Errorf("%s: Events %q", reason, m.told)
+		}
+	}
+}
+
 // user's, keeps nothing.
 func TestALabelIsNoShare(t *testing.T) {
 	objects := imported("a")
