@@ -28,6 +28,10 @@ const (
 	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on
 	// the end.
 	grace = 30 * time.Second
+	// brief: a watch that ends sooner was not ended by a proxy for want of events.
+	brief = time.Minute
+	// listEvery is how long after a list the end of a watch is followed by another one, if a watch ended early since.
+	listEvery = 5 * time.Minute
 	// logEvery is how often a list that fails over and over is logged.
 	logEvery = time.Minute
 )
@@ -41,12 +45,15 @@ var pauses = wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.5, Steps
 //     resourceVersion, and a restored one may never reach it.
 //   - A list, or the stream in its place, is tried until an API server does it or refuses it.
 //   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
-//   - A watch that ended before the time that it asked for is followed by a list.
+//   - A watch that ended before the time that it asked for is followed by a list, or if it lasted for a minute by the
+//     next watch, and by a list at the end of one that is five minutes later.
 //   - A request that outlasts its timeout is cancelled.
 type ListerWatcher struct {
 	inner cache.ListerWatcherWithContext
 	// lastWatch is the latest watch since the last list; nil if there is none.
 	lastWatch *span
+	listed    time.Time
+	early     bool // a watch ended early since the last list
 }
 
 // span is when a watch was asked for, and for how long.
@@ -102,7 +109,7 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOption
 		return err
 	})
 	if err == nil {
-		l.lastWatch = nil
+		l.lastWatch, l.listed, l.early = nil, time.Now(), false
 	}
 	return list, err
 }
@@ -142,7 +149,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 	streamed := ptr.Deref(o.SendInitialEvents, false)
 	if streamed {
 		o.ResourceVersion = ""
-	} else if l.lastWatch.broken(ctx) {
+	} else if l.isListDue(ctx) {
 		return nil, apierrors.NewResourceExpired("the last watch broke off: a list is due")
 	}
 	if o.TimeoutSeconds == nil {
@@ -157,6 +164,9 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 		w, err = l.open(ctx, o)
 		return err
 	})
+	if err == nil {
+		l.listed, l.early = time.Now(), false
+	}
 	return w, err
 }
 
@@ -173,17 +183,20 @@ func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.I
 	return &cancelled{w, cancel}, nil
 }
 
-// broken returns whether a watch ended early, or not until it was cancelled. It is called right after the end.
-func (s *span) broken(ctx context.Context) bool {
-	if s == nil {
+// isListDue returns whether the last watch ended in a way that hides a restored API server. It is called right after the
+// end.
+func (l *ListerWatcher) isListDue(ctx context.Context) bool {
+	if l.lastWatch == nil {
 		return false
 	}
-	lasted := time.Since(s.start)
-	if lasted >= s.timeout+grace {
+	lasted := time.Since(l.lastWatch.start)
+	stalled := lasted >= l.lastWatch.timeout+grace
+	if stalled {
 		klog.FromContext(ctx).
 			Info("A watch did not end in time. Does a proxy stall it?", "lasted", lasted.Round(time.Second).String())
 	}
-	return lasted < s.timeout || lasted >= s.timeout+grace
+	l.early = l.early || lasted < l.lastWatch.timeout
+	return stalled || l.early && (lasted < brief || time.Since(l.listed) >= listEvery)
 }
 
 // notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be

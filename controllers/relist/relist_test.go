@@ -28,7 +28,10 @@ type server struct {
 	errs    []error
 	version string
 	open    *watch.RaceFreeFakeWatcher
-	stall   bool // watches end with their context only
+	stall   bool          // watches end with their context only
+	idle    time.Duration // after which a proxy ends each watch; 0 for never
+	closed  time.Time     // when the last watch ended
+	blind   time.Duration // the longest time without a watch
 	away    error
 	back    time.Time // until then every request gets away
 }
@@ -71,16 +74,22 @@ func (s *server) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 	}
 	s.open = watch.NewRaceFreeFake()
 	open := s.open
-	if s.stall {
+	if !s.closed.IsZero() {
+		s.blind = max(s.blind, time.Since(s.closed))
+	}
+	switch {
+	case s.stall:
 		context.AfterFunc(ctx, open.Stop)
-	} else {
+	case s.idle > 0:
+		time.AfterFunc(s.idle, func() { s.closed = time.Now(); open.Stop() })
+	default:
 		end := time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second, open.Stop)
 		context.AfterFunc(ctx, func() { end.Stop() })
 	}
 	return open, nil
 }
 
-// run runs an informer for d and calls during after one minute.
+// run runs an informer for d, and calls during after a minute, or after a quarter of d if that is less.
 func run(t *testing.T, s *server, d time.Duration, during func()) cache.Store {
 	t.Helper()
 	informer := NewInformer(s, &corev1.ConfigMap{}, 0, cache.Indexers{})
@@ -92,10 +101,11 @@ func run(t *testing.T, s *server, d time.Duration, during func()) cache.Store {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()
-	time.Sleep(time.Minute)
+	first := min(time.Minute, d/4)
+	time.Sleep(first)
 	synctest.Wait()
 	during()
-	time.Sleep(d - time.Minute)
+	time.Sleep(d - first)
 	stop()
 	<-done
 	return informer.GetStore()
@@ -118,6 +128,40 @@ func TestAWatchThatBreaksOffIsFollowedByAList(t *testing.T) {
 		}
 		if keys := store.ListKeys(); !slices.Equal(keys, []string{"n/kept"}) {
 			t.Errorf("the cache holds %q", keys)
+		}
+	})
+}
+
+// TestAProxyWithAnIdleTimeout ends watches of a kind that nobody writes. No list follows each, and no event is late.
+func TestAProxyWithAnIdleTimeout(t *testing.T) {
+	for _, idle := range []time.Duration{time.Minute, 100 * time.Second, 4 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{version: "90", idle: idle}
+			run(t, s, 30*time.Minute, func() {})
+			lists := 0
+			for _, what := range s.asked {
+				if strings.HasPrefix(what, "list") {
+					lists++
+				}
+			}
+			if lists < 4 || lists > 7 || s.blind > 2*time.Second {
+				t.Errorf("idle timeout %v: %d lists, %v without a watch", idle, lists, s.blind)
+			}
+		})
+	}
+}
+
+// TestARestoreBehindALoadBalancer, which opens the next watch before its API server is restored, too: a list follows at
+// the end of that watch, though it ends in time.
+func TestARestoreBehindALoadBalancer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "120"}
+		run(t, s, 13*time.Minute, func() {
+			s.version = "95"
+			s.open.Stop()
+		})
+		if len(s.asked) < 4 || !slices.Equal(s.asked[:4], []string{"list 0", "watch 120", "watch 120", "list "}) {
+			t.Errorf("asked for %q", s.asked)
 		}
 	})
 }
