@@ -56,9 +56,8 @@ type Heartbeat struct {
 	Config
 
 	// Only Reconcile uses these.
-	last   *coordinationv1.Lease // this process's latest renewal, as the hub returned it
-	stale  bool                  // the Lease on the hub differs from last
-	stored bool                  // the latest renewal is stored in this cluster
+	last  *coordinationv1.Lease // this process's latest renewal, as the hub returned it
+	stale bool                  // the Lease on the hub differs from last
 
 	mu       sync.Mutex
 	duration time.Duration // leaseDurationSeconds of the ClusterSet
@@ -74,13 +73,14 @@ type Heartbeat struct {
 	unseenSince   time.Time         // since then the hub has accepted renewals and shown none
 	silentRelists int               // consecutive relists because of that
 	contested     bool              // another process holds the Lease
+	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
 	hubLost       bool // the hub lost this cluster's last renewal, or another agent has renewed since
 }
 
 // New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true, stored: true}
+	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true}
 }
 
 // Controller returns the controller that renews the Lease. Its only request is the name of this member's Lease; a

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -60,12 +61,14 @@ func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, 
 	return now.Sub(f.since) < interval+interval/5
 }
 
-// MayPublish returns whether this agent may write its member's records: the hub has shown one of its renewals, and no
-// other agent holds the Lease.
+// MayPublish returns whether this agent may write its member's records: the hub has shown one of its renewals, no other
+// agent holds the Lease, and this cluster's API server answers. If it does not, another replica may have been elected,
+// and this one's view of this cluster is old.
 func (h *Heartbeat) MayPublish() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.seenAt.IsZero() && !h.contested
+	var answer apierrors.APIStatus
+	return !h.seenAt.IsZero() && !h.contested && (h.notStored == nil || errors.As(h.notStored, &answer))
 }
 
 // Contested returns whether another agent holds this member's Lease.
@@ -175,12 +178,14 @@ func (h *Heartbeat) reportForeign(ctx context.Context) {
 // as foreign and waits.
 func (h *Heartbeat) storeRenewal(ctx context.Context, renewed *coordinationv1.Lease) {
 	err := h.writeStoredRenewal(ctx, renewed)
-	if err != nil && h.stored {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil && h.notStored == nil {
 		log.FromContext(ctx).
 			Info("storing the last Lease renewal failed; an agent that starts now waits before it publishes",
 				"reason", err.Error())
 	}
-	h.stored = err == nil
+	h.notStored = err
 }
 
 func (h *Heartbeat) writeStoredRenewal(ctx context.Context, renewed *coordinationv1.Lease) error {

@@ -259,9 +259,6 @@ func (w *World) heal() {
 		for len(m.agents) > 1 && former < 0 {
 			pick(w, m.agents).die()
 		}
-		if len(m.agents) == 1 && former >= 0 {
-			w.startAgent(m)
-		}
 		for _, a := range m.agents {
 			a.reconnect()
 			a.crashIn = -1

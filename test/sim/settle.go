@@ -57,7 +57,7 @@ func (w *World) settle() {
 		w.liar.repents(w.frozen)
 	}
 	w.givesAway()
-	w.calmDown(calm)
+	w.calmDown(calm + electedAfter)
 	for range 3 { // the API server frees what an interrupted creation left behind
 		if w.leftBehind() {
 			w.calmDown(calm)
