@@ -152,10 +152,17 @@ func (w *World) elections(m *member, out []step) []step {
 			out = append(out, step{20, func() { w.startAgent(m) }})
 		}
 		if a.env.Contested() {
-			out = append(out, step{20, a.die})
+			out = append(out, step{20, a.resigns})
 		}
 	}
 	return out
+}
+
+// resigns ends a leader for good. It may have found the Lease of a restored hub before anybody was elected.
+func (a *agent) resigns() {
+	if a.die(); len(a.agents) == 0 {
+		a.startAgent(a.member)
+	}
 }
 
 func (w *World) restoreHub(*agent) {
