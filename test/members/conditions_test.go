@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -72,7 +73,7 @@ func TestE8ConditionsOfOtherPrograms(t *testing.T) {
 func (m *member) statusOf(t *testing.T, kind, ns, name string) (*unstructured.Unstructured, []any) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(mcsv1beta1.GroupVersion.WithKind(kind))
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: mcsv1beta1.GroupName, Version: "v1beta1", Kind: kind})
 	if err := m.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, o); err != nil {
 		t.Fatal(err)
 	}
