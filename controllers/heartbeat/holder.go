@@ -25,9 +25,9 @@ import (
 // the agent stops publishing.
 //
 // The holder may be this cluster's former leader, cut off from its own API server: it keeps its leadership, because it
-// cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's original.
-// So the elected agent changes the Lease once, and whoever finds its Lease changed reads its own API server before it
-// renews: an original renews, a former leader cannot.
+// cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's
+// original. So the elected agent changes the Lease once, and whoever finds its Lease changed reads its own API server
+// before it renews: an original renews, a former leader cannot.
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")

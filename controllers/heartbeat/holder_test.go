@@ -183,7 +183,8 @@ func TestTheElectedReplicaPublishes(t *testing.T) {
 func TestAFreshCloneNeverPublishes(t *testing.T) {
 	for _, skew := range []time.Duration{0, -time.Hour, time.Hour} {
 		now, cut := start, false
-		hub, local, copied := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+		hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+		copied := plane(t, interceptor.Funcs{})
 		original := process("pod-a_1", cutOff(local, &cut), hub, &now)
 		beat(t, original, &now, interval)
 		beat(t, original, &now, interval)

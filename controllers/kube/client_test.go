@@ -87,15 +87,17 @@ func TestChangesOfAStatusKeepFieldsThatThisProgramDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestStatusChangesLeaveForeignConditionsAlone, also one that is not valid any more: an API server accepts it as long as
-// nobody writes it.
+// TestStatusChangesLeaveForeignConditionsAlone, also one that is not valid any more: an API server accepts it as long
+// as nobody writes it.
 func TestStatusChangesLeaveForeignConditionsAlone(t *testing.T) {
 	foreign := map[string]any{"type": "Synced", "status": "True", "of": "another program"}
 	condition := func(kind, reason string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason}
 	}
 	for name, edit := range map[string]func(*mcsv1beta1.ServiceImportStatus){
-		"add":    func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions = append(s.Conditions, condition("New", "x")) },
+		"add": func(s *mcsv1beta1.ServiceImportStatus) {
+			s.Conditions = append(s.Conditions, condition("New", "x"))
+		},
 		"change": func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Reason = "y" },
 		"remove": func(s *mcsv1beta1.ServiceImportStatus) { meta.RemoveStatusCondition(&s.Conditions, "First") },
 		"all": func(s *mcsv1beta1.ServiceImportStatus) {

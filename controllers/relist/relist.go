@@ -183,8 +183,8 @@ func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.I
 	return &cancelled{w, cancel}, nil
 }
 
-// isListDue returns whether the last watch ended in a way that hides a restored API server. It is called right after the
-// end.
+// isListDue returns whether the last watch ended in a way that hides a restored API server. It is called right after
+// the end.
 func (l *ListerWatcher) isListDue(ctx context.Context) bool {
 	if l.lastWatch == nil {
 		return false

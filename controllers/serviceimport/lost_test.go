@@ -339,8 +339,8 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 
 // TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a
 // TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse: a quota of clusterset-system refuses it, say, and its ServiceExport
-// says so. What others publish is followed. This cluster's share stays as it is, as it does while serviceexport is about
-// to write the record.
+// says so. What others publish is followed. This cluster's share stays as it is, as it does while serviceexport is
+// about to write the record.
 func TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse(t *testing.T) {
 	for reason, want := range map[string]string{"Pending": "10.3.0.1", "Failed": "10.3.0.2"} {
 		m := newMember(t)

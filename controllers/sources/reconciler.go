@@ -365,7 +365,7 @@ func (r *Reconciler) save(
 		case reach.Unknown:
 			why = "its agent has never answered here"
 		case reach.Serving:
-			why = "its agent has not answered for an hour: nobody updates its endpoints, of which one still answers"
+			why = "its agent has not answered for an hour: nobody updates its endpoints, though one still answers"
 		}
 		r.Events.Event(
 			lease,

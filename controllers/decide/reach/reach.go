@@ -43,8 +43,8 @@ const (
 	silence = 4 * time.Second
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
-	// withoutAgent bounds for how long endpoints keep a member whose agent is silent and whose Lease has expired. Nobody
-	// updates them, and by then their addresses may be those of other Pods.
+	// withoutAgent bounds for how long endpoints keep a member whose agent is silent and whose Lease has expired.
+	// Nobody updates them, and by then their addresses may be those of other Pods.
 	withoutAgent = time.Hour
 )
 

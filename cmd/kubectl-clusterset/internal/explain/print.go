@@ -139,7 +139,8 @@ func note(e *Exporter) string {
 		out = append(out, "expired: "+e.Expired)
 	}
 	if e.AgentSilent != "" {
-		out = append(out, "since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay for an hour")
+		out = append(out,
+			"since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay for an hour")
 	}
 	if e.Silent != "" {
 		out = append(out, "since "+e.Silent+" its agent does not answer here: its endpoints stay until its Lease has "+
