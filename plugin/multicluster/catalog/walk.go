@@ -9,6 +9,7 @@ type Walk struct {
 	svc    *Service
 	name   portName // zero: all named ports (N7)
 	window Window
+	space  int // octets for the label and the cluster ID of a host
 
 	hosts []place // in the order of answers
 	tiers []tier  // of hosts
@@ -27,7 +28,7 @@ type Walk struct {
 
 // Targets returns a walk before the first target of the ports that match a name and a protocol; "" and "" match all.
 func (s *Service) Targets(name, proto string, window Window) Walk {
-	w := Walk{svc: s, name: portName{name, proto}, window: window}
+	w := Walk{svc: s, name: portName{name, proto}, window: window, space: MaxName}
 	h := s.headless
 	if h == nil {
 		w.one = s.ports.numbersOf(w.name)
@@ -47,6 +48,9 @@ func (s *Service) Targets(name, proto string, window Window) Walk {
 	}
 	return w
 }
+
+// Below leaves out the hosts whose names are too long for DNS below the Service's own name, which ends in a dot (N12).
+func (w *Walk) Below(service string) { w.space = MaxName - len("..") - len(service) }
 
 // Next moves to the next target, and reports whether there is one.
 func (w *Walk) Next() bool {
@@ -98,8 +102,7 @@ func (w *Walk) nextHost() bool {
 					at = begin
 				}
 				w.visited++
-				if w.matches(w.hosts[at]) {
-					w.visit(w.hosts[at])
+				if p := w.hosts[at]; w.matches(p) && w.visit(p) {
 					return true
 				}
 			}
@@ -120,12 +123,17 @@ func (w *Walk) matches(p place) bool {
 	return w.one != "" && len(w.svc.headless.groups[p.group].ports) > 0
 }
 
-func (w *Walk) visit(p place) {
+// visit moves to a host, and reports whether it has a name that fits. One that does not counts for a preference: it is
+// ready.
+func (w *Walk) visit(p place) bool {
 	h := w.svc.headless
 	w.at, w.walked = p, w.walked+1
+	if label, cluster := w.Host(); len(label)+len(cluster) > w.space {
+		return false
+	}
 	if h.portIndex == nil {
 		w.numbers = w.one
-		return
+		return true
 	}
 	w.lists = h.groups[p.group].ports
 	if w.several = len(w.lists) > 1; w.several {
@@ -134,6 +142,7 @@ func (w *Walk) visit(p place) {
 		}
 		clear(w.seen[:])
 	}
+	return true
 }
 
 // numbersOf returns the packed numbers that a list has of the port, where there are several lists.

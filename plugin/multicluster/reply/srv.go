@@ -31,8 +31,9 @@ func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Walk, limit int) *dns
 	s := new(fewSRV)
 	s.begin(r)
 	b := &s.srvBuilder
-	b.walk = targets
 	b.suffix, b.left, b.offset = z.serviceName(owner, key), space(r, limit), headerSize+nameSize(owner)+4
+	targets.Below(b.suffix)
+	b.walk = targets
 	b.measure()
 	b.srv, b.rrs = atLeast(s.srvs[:], b.records), atLeast(s.answers[:], b.records)[:0]
 	b.a4, b.a6 = atLeast(s.as4[:], b.most4), atLeast(s.as6[:], b.most6)
@@ -57,7 +58,8 @@ func (z *Zone) SRVRecords(owner, key string, walk *catalog.Walk, n int) []dns.RR
 	suffix, h := z.serviceName(owner, key), z.header(owner, dns.TypeSRV)
 	var rrs []dns.RR
 	name, host := "", -1
-	for len(rrs) < n && nextTarget(walk, suffix) {
+	walk.Below(suffix)
+	for len(rrs) < n && walk.Next() {
 		if walk.HostNumber() != host {
 			host, name = walk.HostNumber(), targetName(new(strings.Builder), walk, suffix)
 		}
@@ -80,16 +82,6 @@ func (z *Zone) serviceName(owner, key string) string {
 		return end
 	}
 	return key + svc + zone
-}
-
-// nextTarget moves to the next target that has a name: one that is not too long for DNS.
-func nextTarget(walk *catalog.Walk, suffix string) bool {
-	for walk.Next() {
-		if targetSize(walk, suffix) <= catalog.MaxName {
-			return true
-		}
-	}
-	return false
 }
 
 // targetSize returns the length of a target's name, with its last dot.
@@ -136,7 +128,7 @@ type srvBuilder struct {
 func recordSize(name int) int { return pointerSize + fixedSize + srvFixed + name + 1 }
 
 func (b *srvBuilder) measure() {
-	for host := -1; nextTarget(&b.walk, b.suffix); {
+	for host := -1; b.walk.Next(); {
 		size := targetSize(&b.walk, b.suffix)
 		if b.cut = b.left < recordSize(size); b.cut {
 			break
@@ -158,7 +150,7 @@ func (b *srvBuilder) measure() {
 func (b *srvBuilder) fill(h dns.RR_Header) {
 	var names strings.Builder
 	name, host := "", -1
-	for i := 0; i < b.records && nextTarget(&b.walk, b.suffix); i++ {
+	for i := 0; i < b.records && b.walk.Next(); i++ {
 		if b.walk.HostNumber() == host {
 			b.add(i, h, name)
 			continue
