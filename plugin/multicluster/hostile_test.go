@@ -52,6 +52,7 @@ func hostileSlice(i int) *catalog.Slice {
 			Host: fmt.Sprintf("%s-%02d-%04d", long, i, e), Zone: fmt.Sprintf("zone-%02d-%04d", i, e),
 		}
 	}
+	endpoints[1].Addr = netip.AddrFrom4([4]byte{10, 200, 1, 1}) // that of a host of every record
 	return catalog.NewSlice(fmt.Sprintf("slice-%02d", i), evil, ports, endpoints)
 }
 
@@ -138,7 +139,7 @@ func TestNoQuestionAboutAHostileExportIsExpensive(t *testing.T) {
 		{"prefer", shortKey, catalog.Topology{Zone: "zone-00-0000"}},
 	} {
 		m, change := hostile(test.key, test.topology)
-		for _, most := range []int{0, 100} {
+		for _, most := range []int{0, 100, 5000} {
 			m.maxEndpoints = most
 			for _, q := range hostileQuestions {
 				name := q.prefix + test.key + ".svc.clusterset.local."

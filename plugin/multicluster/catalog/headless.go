@@ -13,6 +13,7 @@ type headless struct {
 	order   []place   // hosts in the order of answers
 	tiers   []tier    // of order, by rank
 	v4, v6  []string  // the distinct addresses of each tier, twice in a row: each rotation is a substring
+	shared  bool      // several hosts have one address
 
 	lists     []Ports             // the distinct lists of ports
 	portIndex *portIndex          // nil if there is at most one list
@@ -152,6 +153,8 @@ func (h *headless) distinct(wanted Wanted) []string {
 			for addrs := h.host(p).addrs(wanted); addrs != ""; addrs = addrs[size:] {
 				if isNew(addrs[:size]) {
 					packed = append(packed, addrs[:size]...)
+				} else {
+					h.shared = true
 				}
 			}
 		}
@@ -259,13 +262,17 @@ func (h *headless) windowed(wanted Wanted, w Window) string {
 	size := width(wanted)
 	hosts, tiers := h.window(w, func(p place) bool { return h.host(p).addrs(wanted) != "" })
 	out := make([]byte, 0, w.Max*size)
+	isNew := func(string) bool { return true }
+	if h.shared {
+		isNew = firstSeen(wanted, w.Max)
+	}
 	begin := 0
 	for _, t := range tiers {
 		for i := range t.end - begin {
 			p := hosts[begin+turn(i, t.end-begin, w.Turn)]
 			addrs := w.clip(h.host(p).addrs(wanted), size)
 			for ; addrs != "" && len(out) < w.Max*size; addrs = addrs[size:] {
-				if !holds(out, addrs[:size]) {
+				if isNew(addrs[:size]) {
 					out = append(out, addrs[:size]...)
 				}
 			}
@@ -277,15 +284,6 @@ func (h *headless) windowed(wanted Wanted, w Window) string {
 
 // turn returns the index of the i-th of n that a rotation visits.
 func turn(i, n int, rotation uint64) int { return (i + int(rotation%uint64(n))) % n }
-
-func holds(packed []byte, addr string) bool {
-	for i := 0; i < len(packed); i += len(addr) {
-		if string(packed[i:i+len(addr)]) == addr {
-			return true
-		}
-	}
-	return false
-}
 
 // window takes the hosts that match from where this epoch's window begins, tier by tier, until it is full (M6). With
 // each epoch it moves in a tier by the places that earlier tiers leave, at least one, so that the tier's hosts take
