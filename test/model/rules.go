@@ -68,7 +68,7 @@ func (m *Model) addClusterSetIP(name string, imp Import) {
 			m.addAddress(name, addr) // N5
 		}
 	}
-	for _, p := range imp.Spec.Ports {
+	for _, p := range first(imp.Spec.Ports, maxPorts) {
 		m.addPort(name, port{name: p.Name, protocol: string(p.Protocol), number: p.Port}, name) // N7, N8
 	}
 }
@@ -202,10 +202,15 @@ func (m *Model) hostname(ep discoveryv1.Endpoint, addr netip.Addr) string {
 	return dashed(addr)
 }
 
+// maxPorts is N8: what comes after the first 1,024 does not count.
+const maxPorts = 1024
+
+func first[T any](all []T, n int) []T { return all[:min(len(all), n)] }
+
 // ports gives the ports of a slice that have a number.
 func ports(slice discoveryv1.EndpointSlice) []port {
 	var found []port
-	for _, p := range slice.Ports {
+	for _, p := range first(slice.Ports, maxPorts) {
 		if p.Port == nil {
 			continue
 		}

@@ -135,3 +135,18 @@ func TestAWalkRemembersNumbersInOnePlace(t *testing.T) {
 		t.Errorf("a walk over %d targets takes %v allocations", targets, n)
 	}
 }
+
+// TestN8PortsHaveABound: an import of 40,000 ports of one name, in each version of it.
+func TestN8PortsHaveABound(t *testing.T) {
+	ports := make([]Port, 40000)
+	for i := range ports {
+		ports[i] = Port{Name: "p", Number: uint16(i + 1)}
+	}
+	packed := noPorts
+	if took := cheapest(func() { packed = PackPorts(ports) }); took > 20*time.Millisecond {
+		t.Errorf("40,000 ports take %v", took)
+	}
+	if n := len(packed.numbersOf(portName{"p", "tcp"})) / 2; n != 1024 {
+		t.Errorf("%d ports count, want 1,024", n)
+	}
+}

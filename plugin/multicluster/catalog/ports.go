@@ -20,6 +20,9 @@ type Ports struct{ packed unique.Handle[string] }
 
 var noPorts = Ports{unique.Make("")}
 
+// maxPorts is how many ports of one list count (N8). A hub admits 256 for a record.
+const maxPorts = 1024
+
 // portName is the name and the protocol of a port, in lower case. Both are "" for a port that has no name of its
 // own.
 type portName struct{ name, proto string }
@@ -31,7 +34,7 @@ func PackPorts(ports []Port) Ports {
 	var all []uint16
 	numbers := make(map[portName][]uint16)
 	seen := make(map[uint16]bool)
-	for _, p := range ports {
+	for _, p := range ports[:min(len(ports), maxPorts)] {
 		if p.Name == "" || p.Number == 0 {
 			continue
 		}
