@@ -32,6 +32,7 @@ type Loads struct {
 type Load struct {
 	of      *Loads
 	began   time.Time
+	first   bool // of the process: nothing answers meanwhile
 	stanzas int
 	opened  []opened // by stanza
 	closed  chan struct{}
@@ -54,10 +55,7 @@ func (ls *Loads) Of(c *caddy.Controller) *Load {
 	if !ok {
 		l = &Load{of: ls, began: time.Now(), closed: make(chan struct{})}
 		c.Set(key{ls}, l)
-		ls.mu.Lock()
-		// A reload that adds the first stanza leaves a ready Pod ready (L2), also if it fails: ready goes on asking l.
-		ls.ready = ls.ready || len(ls.all) == 0 && len(caddy.Instances()) > 1
-		ls.mu.Unlock()
+		c.OnFirstStartup(func() error { l.first = true; return nil })
 	}
 	l.stanzas++
 	c.OnRestartFailed(func() error { ls.closeAbandoned(); return nil })
@@ -95,29 +93,30 @@ func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w
 	l.of.closeAbandoned()
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
+	// A reload that adds the first stanza leaves a ready Pod ready (L2), also if it fails: ready goes on asking l.
+	l.of.ready = l.of.ready || len(l.of.all) == 0 && !l.first
 	start := time.Now()
 	if w, err = open(); err != nil {
 		return w, false, err
 	}
 	l.opened = append(l.opened, opened{w, timeout})
 	l.of.all[l] = true
-	return w, len(caddy.Instances()) > 1 && !w.Started().Before(start), nil
+	return w, !l.first && !w.Started().Before(start), nil
 }
 
 // shutdown closes the watches of l.
 func (l *Load) shutdown() error {
 	l.of.mu.Lock()
-	defer l.of.mu.Unlock()
-	l.close()
+	watches := l.remove()
 	l.of.ready = l.of.ready && len(l.of.all) > 0
+	l.of.mu.Unlock()
+	closeAll(watches)
 	return nil
 }
 
 // closeAbandoned closes the watches of loads whose instance does not exist any more. A reload that fails shuts nothing
 // down, and calls back only the instance that goes on, which may have no stanza of ours.
 func (ls *Loads) closeAbandoned() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
 	live := make(map[*Load]bool)
 	for _, i := range caddy.Instances() {
 		i.StorageMu.RLock()
@@ -126,23 +125,32 @@ func (ls *Loads) closeAbandoned() {
 		}
 		i.StorageMu.RUnlock()
 	}
+	var watches []opened
+	ls.mu.Lock()
 	for l := range ls.all {
 		if !live[l] {
-			l.close()
+			watches = append(watches, l.remove()...)
 		}
 	}
+	ls.mu.Unlock()
+	closeAll(watches)
 }
 
-func (l *Load) close() {
+// remove takes l out of its Loads and returns what it has opened.
+func (l *Load) remove() []opened {
 	if !l.of.all[l] {
-		return
+		return nil
 	}
 	delete(l.of.all, l)
 	close(l.closed)
-	for _, o := range l.opened {
+	return l.opened
+}
+
+// closeAll is called without a lock: a watch waits for its requests, and Ready for nobody.
+func closeAll(watches []opened) {
+	for _, o := range watches {
 		o.watch.Close()
 	}
-	l.opened = nil
 }
 
 // Ready reports whether a load is complete, or was. The ready plugin asks the new load; while that waits for its lists,
