@@ -3,7 +3,8 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS     := -s -w -X main.version=$(VERSION)
+COMMIT      ?= $(shell git rev-parse --short HEAD 2>/dev/null)
+LDFLAGS     := -s -w -X main.version=$(VERSION) -X github.com/coredns/coredns/coremain.GitCommit=$(COMMIT)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 HELM        := helm.sh/helm/v3/cmd/helm@v3.22.0
