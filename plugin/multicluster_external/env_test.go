@@ -61,31 +61,34 @@ func slice(version int, cluster, addrs string, change ...string) *discoveryv1.En
 	return s
 }
 
-// listed is a store after its first list.
-func listed(t testing.TB, slices ...*discoveryv1.EndpointSlice) *store {
+// listed is a watch after its first list.
+func listed(t testing.TB, slices ...*discoveryv1.EndpointSlice) *watch {
 	t.Helper()
-	s := newStore()
+	s := newWatch()
 	replace(t, s, "100", slices...)
 	return s
 }
 
-func replace(t testing.TB, s *store, version string, slices ...*discoveryv1.EndpointSlice) {
+func replace(t testing.TB, s *watch, version string, slices ...*discoveryv1.EndpointSlice) {
 	t.Helper()
 	var all []any
 	for _, slice := range slices {
-		o := strip(slice)
+		o := s.Strip(slice)
 		if o == nil {
 			t.Fatalf("%s is not wanted", slice.Name)
 		}
 		all = append(all, o)
 	}
-	if err := s.Replace(all, version); err != nil {
+	if err := s.Feed().Replace(all, version); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// serving answers from a store, with the option edns-subnet.
-func serving(s *store) *External {
+func (w *watch) update(s *discoveryv1.EndpointSlice) { w.Feed().Update(w.Strip(s)) }
+func (w *watch) delete(s *discoveryv1.EndpointSlice) { w.Feed().Delete(w.Strip(s)) }
+
+// serving answers from a watch, with the option edns-subnet.
+func serving(s *watch) *External {
 	ns := []netip.Addr{netip.MustParseAddr("192.0.2.53")}
 	return &External{
 		origins: []string{zone}, zones: []*reply.Zone{reply.NewZone(zone, 30, ns)}, source: s, subnet: true,
@@ -93,7 +96,7 @@ func serving(s *store) *External {
 }
 
 // three has a cluster in each of Europe, North America and Asia, the latter two with host names too or only.
-func three(t testing.TB) *store {
+func three(t testing.TB) *watch {
 	return listed(t,
 		slice(11, "berlin", "198.51.100.1 198.51.100.2", "region=eu", "location=52.52,13.4", "continent=EU"),
 		slice(12, "berlin", "2001:db8::1", "region=eu", "location=52.52,13.4", "continent=EU"),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/query"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -25,9 +26,9 @@ const pluginName = "multicluster_external"
 
 var log = clog.NewWithPlugin(pluginName)
 
-// source provides what is answered: store.
+// source provides what is answered: watch.
 type source interface {
-	table() *table
+	Index() *catalog.Table[*names.Service]
 	Synced() bool
 }
 
@@ -67,12 +68,11 @@ func (e *External) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 		return dns.RcodeFormatError, nil
 	}
 	p := parse(name, at)
-	synced := e.source.Synced() // before the table is read
-	if !synced && p.kind != apex {
+	if !e.source.Synced() && p.kind != apex {
 		return dns.RcodeServerFailure, nil // L1
 	}
 	limit, signed := authority.Limit(ctx, w, r)
-	l := lookup{r: r, who: who, zone: e.zones[zone], owner: name[at:], table: e.source.table(), limit: limit}
+	l := lookup{r: r, who: who, zone: e.zones[zone], owner: name[at:], index: e.source.Index(), limit: limit}
 	msg, tailored := l.answer(ctx, p)
 	if msg.Rcode == dns.RcodeNameError && e.Fall.Through(name) {
 		return plugin.NextOrFailure(pluginName, e.Next, ctx, w, r)
@@ -91,7 +91,7 @@ type lookup struct {
 	who   asker
 	zone  *reply.Zone
 	owner string // the zone, in the case of the question
-	table *table
+	index *catalog.Table[*names.Service]
 	limit int // octets of the client's buffer
 }
 
@@ -108,11 +108,11 @@ func (l *lookup) answer(ctx context.Context, p place) (msg *dns.Msg, tailored bo
 		}
 		return l.noData(), false
 	case namespace:
-		if l.table.namespaces[p.key] > 0 {
+		if l.index.HasNamespace(p.key) {
 			return l.noData(), false
 		}
 	case service:
-		if s := l.table.services[p.key]; s != nil {
+		if s := l.index.Service(p.key); s != nil {
 			return l.service(ctx, s, p.below, qtype)
 		}
 	}
@@ -122,7 +122,7 @@ func (l *lookup) answer(ctx context.Context, p place) (msg *dns.Msg, tailored bo
 func (l *lookup) apex(qtype uint16) *dns.Msg {
 	switch qtype {
 	case dns.TypeSOA:
-		return l.zone.SOA(l.r, l.owner, l.table.serial())
+		return l.zone.SOA(l.r, l.owner, l.index.Serial())
 	case dns.TypeNS:
 		return l.zone.NS(l.r, l.owner, l.limit)
 	}
@@ -181,11 +181,11 @@ func addressType(qtype uint16) names.Type {
 }
 
 func (l *lookup) noData() *dns.Msg {
-	return l.zone.Negative(l.r, dns.RcodeSuccess, l.owner, l.table.serial(), false)
+	return l.zone.Negative(l.r, dns.RcodeSuccess, l.owner, l.index.Serial(), false)
 }
 
 func (l *lookup) nameError() *dns.Msg {
-	return l.zone.Negative(l.r, dns.RcodeNameError, l.owner, l.table.serial(), false)
+	return l.zone.Negative(l.r, dns.RcodeNameError, l.owner, l.index.Serial(), false)
 }
 
 // kind is the form of a name within its zone.

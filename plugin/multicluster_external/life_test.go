@@ -330,7 +330,7 @@ func gauge(t *testing.T, name string) float64 {
 
 // O3: promlint-clean, with closed label sets, and summed over the watches.
 func TestMetrics(t *testing.T) {
-	s := listed(t, slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "down", "location=x"))
+	both := []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "down", "location=x")}
 	api, err := stub.Start(stub.Shape{})
 	if err != nil {
 		t.Fatal(err)
@@ -340,13 +340,12 @@ func TestMetrics(t *testing.T) {
 	defer stop(t, i)
 	for _, w := range watches.All() {
 		eventually(t, "the list", func() bool { return w.Synced() && w.Up() })
-		w.store.published.Store(s.table())
-		w.mu.Lock()
-		w.store.slices = s.slices
-		w.mu.Unlock()
+		for _, o := range both {
+			w.update(o)
+		}
 	}
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(collector{})
+	r.MustRegister(gauges)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestReadmeListsMetrics(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	collector{}.Describe(descs)
+	gauges.Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{(\w*)\}`).FindStringSubmatch(d.String())

@@ -287,7 +287,7 @@ func (t text) String() string { return string(t) }
 
 // X7: before the first list nothing but the apex is answered, and nothing falls through.
 func TestX7NothingBeforeTheFirstList(t *testing.T) {
-	s := newStore()
+	s := newWatch()
 	e := serving(s)
 	e.Fall.SetZonesFromArgs(nil)
 	for name, want := range map[string]int{

@@ -11,14 +11,14 @@ import (
 )
 
 // serial returns the zones' serial, and whether there is anything to transfer.
-func (e *External) serial() (uint32, bool) { return e.source.table().serial(), e.source.Synced() }
+func (e *External) serial() (uint32, bool) { return e.source.Index().Serial(), e.source.Synced() }
 
 // Transfer implements transfer.Transferer (X6).
 func (e *External) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
-	synced := e.source.Synced() // before the table is read
-	t := e.source.table()
-	return authority.Transfer(e.zones, zone, serial, t.serial(), synced, func(z *reply.Zone, out chan<- []dns.RR) {
-		for _, s := range t.services {
+	synced := e.source.Synced() // before the index is read
+	current, services := e.source.Index().Snapshot()
+	return authority.Transfer(e.zones, zone, serial, current, synced, func(z *reply.Zone, out chan<- []dns.RR) {
+		for _, s := range services {
 			for name, content := range s.Names() {
 				out <- records(z, name+"."+z.Name(), content)
 			}

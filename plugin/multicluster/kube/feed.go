@@ -6,10 +6,11 @@ import (
 	"strconv"
 )
 
-// feed holds the objects of one kind, and gives each change of one to the store (cache.ReflectorStore). It applies an
+// feed holds the objects of one kind, and gives each change of one to its store (cache.ReflectorStore). It applies an
 // event as it comes, and a list at its end, which shows what is gone.
 type feed[T any] struct {
-	store   *store
+	gate    *gate
+	kind    string                  // plural
 	objects map[string]*stripped[T] // by key
 	same    func(old, o *stripped[T]) bool
 	// changed replaces an object. Nil stands for none; version is that of the change.
@@ -17,32 +18,37 @@ type feed[T any] struct {
 	listed  bool
 }
 
+func newFeed[T any](
+	g *gate, kind string, objects map[string]*stripped[T],
+	same func(old, o *stripped[T]) bool, changed func(old, o *stripped[T], version uint64),
+) *feed[T] {
+	g.waiting++
+	return &feed[T]{gate: g, kind: kind, objects: objects, same: same, changed: changed}
+}
+
 func (s *store) importFeed() *feed[importContent] {
-	s.waiting++
 	same := func(old, o *importObject) bool {
 		return old.content.kind == o.content.kind && old.content.service.Same(o.content.service)
 	}
-	return &feed[importContent]{store: s, objects: s.imports, same: same, changed: s.importChanged}
+	return newFeed(&s.gate, "ServiceImports", s.imports, same, s.importChanged)
 }
 
 func (s *store) sliceFeed() *feed[sliceContent] {
-	s.waiting++
 	same := func(old, o *sliceObject) bool { // each version that is skipped counts
 		return old.content.same(o.content) && (o.version == old.version || o.content.skipped == notSkipped)
 	}
-	return &feed[sliceContent]{store: s, objects: s.slices, same: same, changed: s.sliceChanged}
+	return newFeed(&s.gate, "EndpointSlices", s.slices, same, s.sliceChanged)
 }
 
 func (s *store) namespaceFeed() *feed[struct{}] {
-	s.waiting++
 	same := func(_, _ *namespaceObject) bool { return true } // nothing but its existence counts
-	return &feed[struct{}]{store: s, objects: s.namespaces, same: same, changed: s.namespaceChanged}
+	return newFeed(&s.gate, "Namespaces", s.namespaces, same, s.namespaceChanged)
 }
 
 // Add implements cache.ReflectorStore.
 func (f *feed[T]) Add(object any) error {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
 	f.set(object.(*stripped[T]))
 	return nil
 }
@@ -52,8 +58,8 @@ func (f *feed[T]) Update(object any) error { return f.Add(object) }
 
 // Delete implements cache.ReflectorStore. The version of a deleted object is that of its deletion.
 func (f *feed[T]) Delete(object any) error {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
 	o := object.(*stripped[T])
 	f.remove(o.key, o.version)
 	return nil
@@ -61,8 +67,8 @@ func (f *feed[T]) Delete(object any) error {
 
 // Replace implements cache.ReflectorStore.
 func (f *feed[T]) Replace(objects []any, version string) error {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
 	slices.SortFunc(objects, func(a, b any) int { // so that the serial does not run ahead of the versions (M4)
 		return cmp.Compare(a.(*stripped[T]).version, b.(*stripped[T]).version)
 	})
@@ -80,7 +86,7 @@ func (f *feed[T]) Replace(objects []any, version string) error {
 	}
 	if !f.listed {
 		f.listed = true
-		f.store.feedListed()
+		f.gate.listed(len(f.objects), f.kind)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type health struct {
 }
 
 func newHealth(resources int, synced func() bool) *health {
+	log := clog.NewWithPlugin(pluginName)
 	return &health{log: log, synced: synced, wanted: resources, last: make(map[*resource]trouble)}
 }
 

@@ -74,8 +74,8 @@ func TestL2WatchIsForbidden(t *testing.T) {
 		t.Error("api_up though no watch is allowed")
 	}
 	const line = "kube-system/coredns); changes come with a list at each try"
-	if n := strings.Count(out.String(), line); n != 2 || strings.Count(out.String(), "\n") != 2 {
-		t.Errorf("want two lines, of ServiceImports and of EndpointSlices:\n%s", out)
+	if n := strings.Count(out.String(), line); n != 2 || strings.Count(out.String(), "\n") != 3 {
+		t.Errorf("want two lines, of ServiceImports and of EndpointSlices, and that of the first lists:\n%s", out)
 	}
 	a.edit(func() { clear(a.noWatches) })
 	eventually(t, "api_up", w.health.up)
@@ -110,8 +110,8 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 				out.String(),
 				"Cannot list and watch",
 			); n != 1 ||
-				strings.Count(out.String(), "\n") != 2 {
-				t.Errorf("want one line about the lists and one when they come:\n%s", out)
+				strings.Count(out.String(), "\n") != 3 {
+				t.Errorf("want one line about the lists and two when they come:\n%s", out)
 			}
 		})
 	}

@@ -11,15 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-const subsystem = "multicluster"
-
 var (
 	// programmingDuration is the SLI of
 	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md: it begins
 	// with the annotation that the slice's controller wrote, on the clock of another machine.
 	programmingDuration = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: plugin.Namespace,
-		Subsystem: subsystem,
+		Subsystem: pluginName,
 		Name:      "dns_programming_duration_seconds",
 		Help:      "Time from the change of an endpoint to the answer that shows it.",
 		// 1 ms to 9 min, as the kubernetes plugin
@@ -28,76 +26,109 @@ var (
 	})
 	skippedSlices = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: plugin.Namespace,
-		Subsystem: subsystem,
+		Subsystem: pluginName,
 		Name:      "skipped_slices_total",
 		Help:      "EndpointSlices that cannot be answered, each version once.",
 	}, []string{"reason"})
 )
 
-// What the Watches hold is counted when it is asked for.
-var (
-	syncedDesc    = desc("synced", "1 once the first list of every stanza is complete.")
-	servicesDesc  = desc("services", "Services that answer.", "type")
-	endpointsDesc = desc("endpoints", "Ready endpoints of Headless Services by source cluster.", "source")
-	upDesc        = desc("api_up", "0 while an API server cannot be reached or refuses a watch.")
-	heardDesc     = desc(
-		"last_event_timestamp_seconds",
-		"When the API server was last heard, on the watch that was silent longest: the age of answers.",
-	)
-)
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, subsystem, name), help, labels, nil)
-}
-
 func init() {
 	for r := range advice {
 		skippedSlices.WithLabelValues(string(r))
 	}
-	prometheus.MustRegister(collector{})
+	prometheus.MustRegister(gauges)
 }
 
-// collector sums up the Watches of the process; of states it gives the worst.
-type collector struct{}
+// gauges sum up the Watches of the process.
+var gauges = NewCollector(pluginName, watches.All, []Gauge{
+	{"services", "Services that answer.", "type"},
+	{"endpoints", "Ready endpoints of Headless Services by source cluster.", "source"},
+}, func(open []*Watch, set func(name string, value float64, label string)) {
+	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
+	for _, w := range open {
+		w.count(kinds, endpoints)
+	}
+	for _, kind := range []catalog.Type{catalog.ClusterSetIP, catalog.Headless} {
+		set("services", float64(kinds[kind]), kind.String())
+	}
+	for cluster, n := range bounded(endpoints) {
+		set("endpoints", float64(n), cluster)
+	}
+})
+
+// Gauge is a metric of what a plugin's watches hold.
+type Gauge struct{ Name, Help, Label string } // no Label: none
+
+// Collector counts what the open watches of a plugin hold when it is asked. Of their states it gives the worst.
+type Collector[W State] struct {
+	descs map[string]*prometheus.Desc
+	open  func() []W
+	count func(open []W, set func(name string, value float64, label string))
+}
+
+// State is what every watch reports.
+type State interface {
+	Synced() bool // the first lists are complete
+	Up() bool     // the API server answers
+	Heard() int64 // when it was last heard, in Unix nanoseconds
+}
+
+// NewCollector returns a Collector of a plugin's states, and of gauges, which count sets.
+func NewCollector[W State](
+	name string, open func() []W, gauges []Gauge,
+	count func(open []W, set func(name string, value float64, label string)),
+) *Collector[W] {
+	c := &Collector[W]{make(map[string]*prometheus.Desc), open, count}
+	for _, g := range append([]Gauge{
+		{"synced", "1 once the first list of every stanza is complete.", ""},
+		{"api_up", "0 while an API server cannot be reached or refuses a watch.", ""},
+		{"last_event_timestamp_seconds",
+			"When the API server was last heard, on the watch that was silent longest: the age of answers.", ""},
+	}, gauges...) {
+		var labels []string
+		if g.Label != "" {
+			labels = []string{g.Label}
+		}
+		full := prometheus.BuildFQName(plugin.Namespace, name, g.Name)
+		c.descs[g.Name] = prometheus.NewDesc(full, g.Help, labels, nil)
+	}
+	return c
+}
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, servicesDesc, endpointsDesc, upDesc, heardDesc} {
+func (c *Collector[W]) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (collector) Collect(ch chan<- prometheus.Metric) {
-	open := watches.All()
+func (c *Collector[W]) Collect(ch chan<- prometheus.Metric) {
+	open := c.open()
 	if len(open) == 0 {
 		return
 	}
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	set := func(name string, value float64, label string) {
+		var labels []string
+		if label != "" {
+			labels = []string{label}
+		}
+		ch <- prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, value, labels...)
 	}
-	synced, up := 1.0, 1.0
-	heard := int64(math.MaxInt64)
-	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
+	synced, up, heard := 1.0, 1.0, int64(math.MaxInt64)
 	for _, w := range open {
 		if !w.Synced() {
 			synced = 0
 		}
-		if !w.health.up() {
+		if !w.Up() {
 			up = 0
 		}
 		heard = min(heard, w.Heard())
-		w.store.count(kinds, endpoints)
 	}
-	gauge(syncedDesc, synced)
-	gauge(upDesc, up)
-	gauge(heardDesc, float64(heard)/1e9)
-	for _, kind := range []catalog.Type{catalog.ClusterSetIP, catalog.Headless} {
-		gauge(servicesDesc, float64(kinds[kind]), kind.String())
-	}
-	for cluster, n := range bounded(endpoints) {
-		gauge(endpointsDesc, float64(n), cluster)
-	}
+	set("synced", synced, "")
+	set("api_up", up, "")
+	set("last_event_timestamp_seconds", float64(heard)/1e9, "")
+	c.count(open, set)
 }
 
 // Clusters beyond maxClusters share a label value, which no cluster ID can have.
@@ -122,22 +153,15 @@ func bounded(endpoints map[string]int) map[string]int {
 	return kept
 }
 
-// maxWarnings bounds the lines about skipped slices.
-const maxWarnings = 100
-
 // skip counts a slice that cannot be answered and warns of it, once unless the reason changes (N17).
 func (s *store) skip(o, old *sliceObject) {
 	skippedSlices.WithLabelValues(string(o.content.skipped)).Inc()
-	if old != nil && old.content.skipped == o.content.skipped || s.warnings > maxWarnings {
-		return
-	}
-	if s.warnings++; s.warnings > maxWarnings {
-		log.Warning("More EndpointSlices are skipped; from here on they are only counted in " +
-			"coredns_multicluster_skipped_slices_total")
+	if old != nil && old.content.skipped == o.content.skipped {
 		return
 	}
 	name, namespace := splitKey(o.key)
-	log.Warningf("EndpointSlice %s/%s is skipped: %s", namespace, name, advice[o.content.skipped])
+	s.warnf("coredns_multicluster_skipped_slices_total", "EndpointSlice %s/%s is skipped: %s",
+		namespace, name, advice[o.content.skipped])
 }
 
 var advice = map[reason]string{

@@ -50,7 +50,7 @@ func counted(t *testing.T, r reason) float64 {
 func gather(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(collector{}, programmingDuration, skippedSlices)
+	r.MustRegister(gauges, programmingDuration, skippedSlices)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func gather(t *testing.T) []*dto.MetricFamily {
 	return families
 }
 
-// gauges are the values of all gauges, by name and label.
-func gauges(t *testing.T) map[string]float64 {
+// gaugesOf are the values of all gauges, by name and label.
+func gaugesOf(t *testing.T) map[string]float64 {
 	all := make(map[string]float64)
 	for _, f := range gather(t) {
 		for _, m := range f.GetMetric() {
@@ -91,7 +91,7 @@ func TestO3Metrics(t *testing.T) {
 	if err != nil || len(problems) > 0 || len(families) != 7 {
 		t.Errorf("promlint of %d metrics: %v %v", len(families), problems, err)
 	}
-	got := gauges(t)
+	got := gaugesOf(t)
 	if at := got["last_event_timestamp_seconds"]; at < before || at > float64(time.Now().Unix()+1) {
 		t.Errorf("last event at %v", at)
 	}
@@ -109,12 +109,12 @@ func TestO3Metrics(t *testing.T) {
 	}
 	a.delete(slice("t", "db", "us"))
 	answers(t, w, "db.test", "10.1.0.1")
-	if _, there := gauges(t)["endpoints/us"]; there {
+	if _, there := gaugesOf(t)["endpoints/us"]; there {
 		t.Error("a cluster that is gone has a series")
 	}
 	a.down()
-	eventually(t, "api_up is 0 while the API server is down", func() bool { return gauges(t)["api_up"] == 0 })
-	if gauges(t)["synced"] != 1 {
+	eventually(t, "api_up is 0 while the API server is down", func() bool { return gaugesOf(t)["api_up"] == 0 })
+	if gaugesOf(t)["synced"] != 1 {
 		t.Error("synced went back")
 	}
 }

@@ -37,6 +37,14 @@ type sliceContent struct {
 	skipped reason
 }
 
+// of is the Service that the slice is part of, "" for none.
+func (c sliceContent) of() string {
+	if c.slice == nil {
+		return ""
+	}
+	return c.service
+}
+
 // same reports whether two slices have the same content, but for what triggered it.
 func (c sliceContent) same(o sliceContent) bool {
 	return c.service == o.service && c.skipped == o.skipped && c.slice.Equal(o.slice)

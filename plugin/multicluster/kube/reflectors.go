@@ -11,7 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/go-logr/logr/funcr"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -19,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-var log = clog.NewWithPlugin("multicluster")
+const pluginName = "multicluster"
 
 // Reflectors list and watch kinds of object over one client.
 type Reflectors struct {
@@ -51,19 +50,6 @@ func newReflectors(c Config, plugin string, h *health) (*Reflectors, error) {
 	// health reports once what matters of what client-go logs; the rest is for debugging.
 	logger := funcr.New(func(_, args string) { h.log.Debug(args) }, funcr.Options{})
 	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
-	return r, nil
-}
-
-// FollowSlices watches the EndpointSlices of c that a label selector selects, and stores in into what strip returns for
-// each, unless it is nil. It logs as a plugin. synced reports whether into has had its first list.
-func (c Config) FollowSlices(
-	plugin, selector string, strip func(*discoveryv1.EndpointSlice) any, into cache.ReflectorStore, synced func() bool,
-) (*Reflectors, error) {
-	r, err := newReflectors(c, plugin, newHealth(1, synced))
-	if err != nil {
-		return nil, err
-	}
-	r.run(c.slicesWith(selector, strip), into)
 	return r, nil
 }
 

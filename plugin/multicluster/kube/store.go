@@ -2,38 +2,24 @@ package kube
 
 import (
 	"cmp"
+	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
+	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
-// store joins imports and slices, and publishes the Service of each change. It is the only copy of the objects.
+// store joins imports and slices.
 type store struct {
-	index    *catalog.Index
-	topology catalog.Topology
-	synced   atomic.Bool
-	done     chan struct{} // closed when synced
-
-	mu         sync.Mutex
-	waiting    int                         // feeds without a complete list
+	joint[sliceContent, *catalog.Service]
+	topology   catalog.Topology
 	imports    map[string]*importObject    // by "<svc>.<ns>"
-	slices     map[string]*sliceObject     // by sliceObject.key
-	slicesOf   map[string][]*sliceObject   // by "<svc>.<ns>"; none that is skipped
 	namespaces map[string]*namespaceObject // with option namespace_labels, else nil
-	warnings   int
 }
 
 func newStore(selectNamespaces bool) *store {
-	s := &store{
-		index:    catalog.NewIndex(),
-		done:     make(chan struct{}),
-		imports:  make(map[string]*importObject),
-		slices:   make(map[string]*sliceObject),
-		slicesOf: make(map[string][]*sliceObject),
-	}
+	s := &store{joint: newJoint[sliceContent, *catalog.Service](pluginName), imports: make(map[string]*importObject)}
+	s.service, s.answers, s.build = sliceContent.of, s.answer, s.buildAll
 	if selectNamespaces {
 		s.namespaces = make(map[string]*namespaceObject)
 	}
@@ -48,33 +34,25 @@ func (s *store) importChanged(old, o *importObject, version uint64) {
 	s.publish(o.key, s.versionOf(o), 0) // slices that came before their import count from now on
 }
 
+// sliceChanged publishes a change of slices. Only Headless Services answer from them.
 func (s *store) sliceChanged(old, o *sliceObject, version uint64) {
 	if o != nil && o.content.skipped != notSkipped {
 		s.skip(o, old)
 	}
-	if o != nil && o.content.slice != nil {
-		key := o.content.service
-		if i := slices.Index(s.slicesOf[key], old); old != nil && i >= 0 {
-			s.slicesOf[key][i], old = o, nil
-		} else {
-			s.slicesOf[key] = append(s.slicesOf[key], o)
+	s.move(old, o, func(key string, changed *sliceObject) {
+		imp, trigger := s.imports[key], int64(0)
+		if changed == o {
+			trigger = o.content.trigger
 		}
-		s.publishSlices(key, version, o.content.trigger)
-	}
-	// A slice that moved to another Service is there before it is gone here.
-	if old != nil && old.content.slice != nil {
-		key := old.content.service
-		i := slices.Index(s.slicesOf[key], old)
-		if s.slicesOf[key] = slices.Delete(s.slicesOf[key], i, i+1); len(s.slicesOf[key]) == 0 {
-			delete(s.slicesOf, key)
+		if imp != nil && imp.content.kind == catalog.Headless {
+			s.publish(key, version, trigger)
 		}
-		s.publishSlices(key, version, 0)
-	}
+	})
 }
 
 // namespaceChanged publishes all Services of a namespace, as one change.
 func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
-	if !s.synced.Load() {
+	if !s.Synced() {
 		return
 	}
 	version = max(version, s.index.Version()+1)
@@ -95,65 +73,57 @@ func (s *store) selected(imp *importObject) bool {
 	return s.namespaces[ns] != nil
 }
 
-// publishSlices publishes a change of slices. Only Headless Services answer from them.
-func (s *store) publishSlices(key string, version uint64, trigger int64) {
-	if imp := s.imports[key]; imp != nil && imp.content.kind == catalog.Headless {
-		s.publish(key, version, trigger)
-	}
-}
-
-// publish makes what is known of a Service the answer, and measures how long ago that was triggered, if it is known.
-// Before the first build nothing is answered, and feedListed does it. Each change moves the serial: its version may be
-// lower than that of another watch, or of an API server before it was restored (M4).
-func (s *store) publish(key string, version uint64, trigger int64) {
-	if !s.synced.Load() {
-		return
-	}
-	if altered := s.put(key, max(version, s.index.Version()+1)); altered && trigger != 0 {
-		programmingDuration.Observe(max(0, time.Since(time.Unix(0, trigger)).Seconds()))
-	}
-}
-
-func (s *store) put(key string, version uint64) (altered bool) {
-	return s.index.Set(key, s.build(s.imports[key], s.index.Service(key)), version)
-}
-
-func (s *store) build(imp *importObject, before *catalog.Service) *catalog.Service {
+func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
+	imp := s.imports[key]
 	if !s.selected(imp) {
 		return nil
 	}
 	if imp.content.kind != catalog.Headless {
 		return imp.content.service
 	}
-	from := make([]*catalog.Slice, len(s.slicesOf[imp.key]))
-	for i, o := range s.slicesOf[imp.key] {
+	from := make([]*catalog.Slice, len(s.slicesOf[key]))
+	for i, o := range s.slicesOf[key] {
 		from[i] = o.content.slice
 	}
-	name, namespace := splitKey(imp.key)
+	name, namespace := splitKey(key)
 	return catalog.Rebuild(
 		before, &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}, from, s.topology,
 	)
 }
 
-// feedListed notes that a feed has its first complete list, and does the first build after the last of them (L1).
-func (s *store) feedListed() {
-	if s.waiting--; s.waiting > 0 {
-		return
+// buildAll does the first build.
+func (s *store) buildAll() {
+	s.first(func(yield func(string, uint64) bool) {
+		for key, imp := range s.imports {
+			if !yield(key, s.versionOf(imp)) {
+				return
+			}
+		}
+	})
+	s.checkPreferred()
+}
+
+// checkPreferred warns of a preferred cluster without slices. This cluster's own ID has none while it exports nothing.
+func (s *store) checkPreferred() {
+	clusters := make(map[string]bool)
+	for _, o := range s.slices {
+		if o.content.slice != nil {
+			clusters[o.content.slice.Cluster()] = true
+		}
 	}
-	for key, imp := range s.imports {
-		s.put(key, s.versionOf(imp))
+	if own := s.topology.Cluster; own != "" && len(clusters) > 0 && !clusters[own] {
+		some := slices.Sorted(maps.Keys(clusters))
+		s.log.Warningf("prefer local %s: no EndpointSlice is of that cluster, but there are some of %s. Unless this "+
+			"cluster has that ID and exports nothing, correct it: use the value of this cluster's own ClusterProperty "+
+			"cluster.clusterset.k8s.io", own, strings.Join(some[:min(len(some), 10)], ", "))
 	}
-	s.synced.Store(true)
-	close(s.done)
 }
 
 // versionOf is the highest resourceVersion of the objects that the answer of an import depends on.
 func (s *store) versionOf(imp *importObject) uint64 {
 	v := imp.version
 	if imp.content.kind == catalog.Headless {
-		for _, o := range s.slicesOf[imp.key] {
-			v = max(v, o.version)
-		}
+		v = max(v, s.newest(imp.key))
 	}
 	_, ns := splitKey(imp.key)
 	if n := s.namespaces[ns]; n != nil {

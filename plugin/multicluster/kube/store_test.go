@@ -3,11 +3,13 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	golog "log"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
@@ -28,6 +30,7 @@ type workbench struct {
 
 func newWorkbench(t *testing.T, selectNamespaces bool) *workbench {
 	s := newStore(selectNamespaces)
+	s.rest = func(time.Duration) time.Duration { return 0 }
 	b := &workbench{t: t, store: s, imports: s.importFeed(), slices: s.sliceFeed(), version: 10}
 	if selectNamespaces {
 		b.namespaces = s.namespaceFeed()
@@ -402,8 +405,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	for i := range 3 * maxWarnings {
 		b.put(slice("s"+strconv.Itoa(i), "db", "eu_1"))
 	}
-	if n := strings.Count(out.String(), "\n"); n != maxWarnings+1 {
-		t.Errorf("%d lines, want %d and one that says so", n, maxWarnings)
+	if n := strings.Count(out.String(), "\n"); n != maxWarnings+2 {
+		t.Errorf("%d lines, want that of the first lists, %d, and one that says so", n, maxWarnings)
 	}
 }
 
@@ -460,5 +463,102 @@ func TestListsAreFollowedBackwards(t *testing.T) {
 func replace(f cache.ReflectorStore, objects []any, version string) {
 	if err := f.Replace(objects, version); err != nil {
 		panic(err)
+	}
+}
+
+// L3: a Service that changes all the time is built again only after a rest, and then as it is. Others do not wait.
+func TestL3LargeChangesRest(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: 0, 999 * time.Microsecond: 0, 28 * time.Millisecond: 280 * time.Millisecond, time.Minute: 5 * time.Second,
+	} {
+		if got := restAfter(took); got != want {
+			t.Errorf("after %v: a rest of %v, want %v", took, got, want)
+		}
+	}
+	b := listed(t)
+	b.put(headless("db"), slice("s", "db", "eu", "10.1.0.1"), headless("web"))
+	b.store.rest = func(time.Duration) time.Duration { return 200 * time.Millisecond }
+	trigger := slice("s", "db", "eu", "10.1.0.2")
+	b.put(trigger)
+	before, serial := samples(t, programmingDuration), b.store.index.Serial()
+	trigger = slice("s", "db", "eu", "10.1.0.3")
+	trigger.Annotations = map[string]string{
+		"endpoints.kubernetes.io/last-change-trigger-time": time.Now().Format(time.RFC3339Nano),
+	}
+	b.put(trigger, slice("s", "db", "eu", "10.1.0.4"))
+	b.want("db.test", "10.1.0.2")
+	b.put(slice("w", "web", "eu", "10.1.0.9"))
+	b.want("web.test", "10.1.0.9")
+	eventually(t, "the last change after the rest", func() bool {
+		return addrs(b.store.index, "db.test") == "10.1.0.4"
+	})
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if n := samples(t, programmingDuration) - before; n != 1 || b.store.index.Serial() == serial {
+		t.Errorf("%d samples of the change that had a trigger, serial %d", n, b.store.index.Serial())
+	}
+}
+
+// L3: a member that exports as much as the hub admits, and changes it thirty times, costs other names no thirty builds.
+func TestL3AHostileRateDoesNotHoldTheLock(t *testing.T) {
+	b := listed(t)
+	b.store.rest = restAfter
+	objects := []any{}
+	for i := range 50 {
+		objects = append(objects, b.decode(largeSlice(i, 1000)))
+		objects[i].(*sliceObject).content.service = "db.test"
+	}
+	b.put(headless("db"))
+	replace(b.slices, objects, "100")
+	change := func(i int) any {
+		o := b.decode(slice("s", "db", "eu", fmt.Sprintf("10.250.0.%d", i)))
+		return o
+	}
+	first := change(0)
+	eventually(t, "no rest", func() bool {
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
+		return len(b.store.resting) == 0
+	})
+	start := time.Now()
+	b.slices.Update(first)
+	one := time.Since(start)
+	changes := make([]any, 30)
+	for i := range changes {
+		changes[i] = change(i + 1)
+	}
+	start = time.Now()
+	for _, o := range changes {
+		b.slices.Update(o)
+	}
+	if all := time.Since(start); all > 10*one {
+		t.Errorf("30 changes take %v, one %v", all, one)
+	}
+	eventually(t, "the last change", func() bool {
+		return strings.Contains(addrs(b.store.index, "db.test"), "10.250.0.30")
+	})
+}
+
+// The log says when the first lists are complete, and that nobody has the ID of prefer.
+func TestTheFirstListsAreLogged(t *testing.T) {
+	var out bytes.Buffer
+	golog.SetOutput(&out)
+	defer golog.SetOutput(os.Stderr)
+	for preferred, warns := range map[string]bool{"": false, "eu": false, "eu-wst": true} {
+		out.Reset()
+		b := newWorkbench(t, false)
+		b.store.topology.Cluster = preferred
+		replace(b.imports, []any{b.decode(headless("db")), b.decode(headless("web"))}, "50")
+		if out.Len() > 0 {
+			t.Errorf("before all lists are complete:\n%s", &out)
+		}
+		replace(b.slices, []any{b.decode(slice("s", "db", "eu", "10.1.0.1"))}, "50")
+		if text := out.String(); !strings.Contains(text, "first lists are complete after 0.") ||
+			!strings.Contains(text, " s: 2 ServiceImports, 1 EndpointSlices\n") {
+			t.Errorf("prefer local %q:\n%s", preferred, text)
+		}
+		if got := strings.Contains(out.String(), "prefer local "+preferred+": no EndpointSlice"); got != warns {
+			t.Errorf("prefer local %q: warned %v, want %v\n%s", preferred, got, warns, &out)
+		}
 	}
 }

@@ -6,7 +6,6 @@ package kube
 import (
 	"slices"
 
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -16,7 +15,7 @@ import (
 // Corefile share it (L4).
 type Watch struct {
 	*Reflectors
-	store *store
+	*store
 }
 
 var watches reload.Shared[*Watch]
@@ -34,21 +33,12 @@ func Open(c Config) (*Watch, error) {
 // Close releases a reference. The last one stops the Watch and waits until it has stopped.
 func (w *Watch) Close() { watches.Close(w) }
 
-// Index returns the index, which is the same one for the life of the Watch. It is empty before the first build.
-func (w *Watch) Index() *catalog.Index { return w.store.index }
-
-// Synced reports whether the first build is complete: every resource was listed once (L1).
-func (w *Watch) Synced() bool { return w.store.synced.Load() }
-
-// Wait returns a channel that is closed when the first build is complete.
-func (w *Watch) Wait() <-chan struct{} { return w.store.done }
-
 // start returns a Watch whose Reflectors run.
 func start(c Config) (*Watch, error) {
 	w, resources := &Watch{store: newStore(c.NamespaceLabels != "")}, c.resources()
 	w.store.topology = c.Topology
 	var err error
-	if w.Reflectors, err = newReflectors(c, "multicluster", newHealth(len(resources), w.Synced)); err != nil {
+	if w.Reflectors, err = newReflectors(c, pluginName, newHealth(len(resources), w.Synced)); err != nil {
 		return nil, err
 	}
 	// All feeds exist before one of them can be complete: the store waits for those that it knows.

@@ -132,8 +132,8 @@ func TestMissingCRDIsFoundWhenItComes(t *testing.T) {
 	synced(t, w)
 	answers(t, w, "web.test", "10.42.0.1")
 	eventually(t, "api_up", w.health.up)
-	if n := strings.Count(out.String(), "not served"); n != 1 || strings.Count(out.String(), "\n") != 2 {
-		t.Errorf("want one line about the CRD and one when it is there:\n%s", out)
+	if n := strings.Count(out.String(), "not served"); n != 1 || strings.Count(out.String(), "\n") != 3 {
+		t.Errorf("want one line about the CRD and two when it is there:\n%s", out)
 	}
 }
 
