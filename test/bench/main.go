@@ -33,23 +33,30 @@ type bench struct {
 	limit time.Duration  // after which a part begins no more rounds; 0: none
 	dir   string         // for Corefiles and the like; removed at the end
 	bin   string         // the coredns binary
+
+	programs string // the directory of those that are compared with it
 }
 
 // part is one group of measurements.
 type part struct {
 	name, title, about string
+	columns            [2]string
 	run                func(*bench) ([]row, error)
 }
 
+var besideStock, besideInTree = [2]string{"ours", "stock"}, [2]string{"ours", "in-tree"}
+
 var parts = []part{
-	{"shipped", "As shipped", aboutShipped, (*bench).shipped},
-	{"throughput", "Queries a second on this machine", aboutThroughput, (*bench).throughput},
-	{"servedns", "ServeDNS", aboutServeDNS, (*bench).serveDNS},
-	{"sockets", "Through sockets", aboutSockets, (*bench).sockets},
-	{"memory", "Memory", aboutMemory, (*bench).memory},
-	{"start", "Start to ready", aboutStart, (*bench).start},
-	{"updates", "Updates", aboutUpdates, (*bench).updates},
-	{"real", "Real API server", aboutReal, (*bench).real},
+	{"shipped", "As shipped", aboutShipped, besideStock, (*bench).shipped},
+	{"own", "The cluster's own names", aboutOwn, besideStock, (*bench).own},
+	{"throughput", "Queries a second on this machine", aboutThroughput, besideStock, (*bench).throughput},
+	{"ablations", "Ablations", aboutAblations, [2]string{"with", "without"}, (*bench).ablations},
+	{"servedns", "ServeDNS", aboutServeDNS, besideInTree, (*bench).serveDNS},
+	{"sockets", "Through sockets", aboutSockets, besideInTree, (*bench).sockets},
+	{"memory", "Memory", aboutMemory, besideInTree, (*bench).memory},
+	{"start", "Start to ready", aboutStart, besideInTree, (*bench).start},
+	{"updates", "Updates", aboutUpdates, besideInTree, (*bench).updates},
+	{"real", "Real API server", aboutReal, besideInTree, (*bench).real},
 }
 
 func main() {
@@ -57,8 +64,10 @@ func main() {
 	out := flag.String("out", "", "write the results to this `file` as well")
 	only := flag.String("only", "", "comma-separated `parts` to run: "+strings.Join(partNames(), ", "))
 	quick := flag.Bool("quick", false, "one or two minutes: few rounds, small data sets")
-	rows := flag.String("rows", "", "a `regexp`: measure only these rows of the part shipped")
-	limit := flag.Duration("limit", 0, "begin no more rounds of the part shipped after this `time`")
+	rows := flag.String("rows", "", "a `regexp`: measure only these rows of the parts shipped and ablations")
+	limit := flag.Duration("limit", 0, "begin no more rounds of CPU per query after this `time`")
+	programs := flag.String("programs", "bin/bench", "the `directory` of the programs that are compared")
+	profile := flag.String("profile", "", "measure nothing: write a CPU profile for make images to this `file`")
 	bin := flag.String("coredns", "bin/coredns", "the server `binary` to measure")
 	role := flag.String("role", "", "for the program's own use: what a child process does")
 	flag.Parse()
@@ -66,7 +75,7 @@ func main() {
 	if *role != "" {
 		err = runRole(*role, flag.Args())
 	} else {
-		err = run(options{*out, *only, *rows, *bin, *limit, *quick})
+		err = run(options{*out, *only, *rows, *bin, *programs, *profile, *limit, *quick})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -76,9 +85,9 @@ func main() {
 
 // options are what the command line says.
 type options struct {
-	out, only, rows, bin string
-	limit                time.Duration
-	quick                bool
+	out, only, rows, bin, programs, profile string
+	limit                                   time.Duration
+	quick                                   bool
 }
 
 func run(o options) error {
@@ -105,7 +114,10 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{ctx: ctx, quick: o.quick, rows: rows, limit: o.limit, dir: dir, bin: o.bin}
+	b := &bench{ctx: ctx, quick: o.quick, rows: rows, limit: o.limit, dir: dir, bin: o.bin, programs: o.programs}
+	if o.profile != "" {
+		return b.writeProfile(o.profile)
+	}
 	began := time.Now()
 	var results []result
 	for _, p := range parts {

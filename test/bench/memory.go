@@ -188,7 +188,6 @@ func (b *bench) resident(imports int) ([]row, error) {
 	}
 	x, y := median(above[ours]), median(above[inTree])
 	r, s := median(relist[ours]), median(relist[inTree])
-	mib := func(bytes float64) string { return number(bytes/(1<<20)) + " MiB" }
 	return []row{
 		row{What: "peak resident memory above an empty process, " + number(float64(imports)) + " imports",
 			Ours: mib(x), Theirs: mib(y), Ratio: number(x / y)}.atMost(x/y, 0.5, ""),

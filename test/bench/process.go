@@ -32,13 +32,29 @@ const anyCore = -1
 
 // serve starts the binary with the plugins as its only server block, on one core or any.
 func (b *bench) serve(plugins string, core int) (*server, error) {
-	return b.serveCorefile(func(port, ready int) string {
+	return b.serveCorefile(b.bin, nil, func(port, ready int) string {
 		return fmt.Sprintf(".:%d {\n\tbind 127.0.0.1\n\tready 127.0.0.1:%d\n\t%s\n}\n", port, ready, plugins)
 	}, core)
 }
 
-// serveCorefile starts the binary with a Corefile, at a port for DNS and one for ready, on one core or any.
-func (b *bench) serveCorefile(text func(port, ready int) string, core int) (*server, error) {
+// Programs beside the binary that is measured in other parts. make bench compiles them into bin/bench.
+const (
+	image      = "image"      // as make images builds it
+	ungrown    = "ungrown"    // without growStacks
+	unprofiled = "unprofiled" // without the profile
+	plain      = "plain"      // without both
+	stock      = "stock"      // CoreDNS' own main package
+)
+
+func (b *bench) program(name string) string { return filepath.Join(b.programs, name) }
+
+// serveCorefile starts a binary with a Corefile, at a port for DNS and one for ready, on one core or any.
+func (b *bench) serveCorefile(
+	bin string,
+	env []string,
+	text func(port, ready int) string,
+	core int,
+) (*server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -58,11 +74,12 @@ func (b *bench) serveCorefile(text func(port, ready int) string, core int) (*ser
 		return nil, err
 	}
 	defer log.Close()
-	args := []string{b.bin, "-conf", corefile}
+	args := []string{bin, "-conf", corefile}
 	if core != anyCore {
 		args = append([]string{"taskset", "-c", strconv.Itoa(core)}, args...)
 	}
 	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = dieWithParent()
 	s.began = time.Now()

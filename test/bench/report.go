@@ -90,6 +90,8 @@ func number(f float64) string {
 // microseconds of a time in nanoseconds.
 func microseconds(ns float64) string { return number(ns/1000) + " µs" }
 
+func mib(bytes float64) string { return number(bytes/(1<<20)) + " MiB" }
+
 func times(f float64) string { return number(f) + " ×" }
 
 func printRows(w io.Writer, rows []row) {
@@ -109,15 +111,16 @@ func writeReport(path string, results []result, took time.Duration) error {
 	fmt.Fprintf(&b, `# Benchmarks
 
 Written by `+"`make bench`"+`, which repeats everything on this page in about %d minutes. Ours is the multicluster plugin; in-tree is
-the kubernetes plugin of CoreDNS %s with its option multicluster; both run in the same binary, on the same data, in turns, and
-numbers are medians. A ratio can be the median of the rounds' ratios, which is not that of the two numbers. A bar that
-does not hold is marked.
+the kubernetes plugin of CoreDNS %s with its option multicluster. Both run on the same data, in turns, and in the same
+binary if nothing else is said. Numbers are medians. A ratio can be the median of the rounds' ratios, which is not that
+of the two numbers. A bar that does not hold is marked.
 
 Machine: %s.
 `, max(1, int(took.Round(time.Minute).Minutes())), coremain.CoreVersion, machine)
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.title, wrap(r.about))
-		b.WriteString("| what | ours | in-tree | ratio | bar | holds |\n| --- | --- | --- | --- | --- | --- |\n")
+		fmt.Fprintf(&b, "| what | %s | %s | ratio | bar | holds |\n", r.columns[0], r.columns[1])
+		b.WriteString("| --- | --- | --- | --- | --- | --- |\n")
 		for _, row := range r.rows {
 			fmt.Fprintf(
 				&b,

@@ -172,14 +172,14 @@ func (b *bench) perQuery(s *server, c socketCase, seconds float64) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	completed := regexp.MustCompile(`Queries completed: +(\d+)`).FindStringSubmatch(out)
-	if completed == nil || completed[1] == "0" {
+	m := completed.FindStringSubmatch(out)
+	if m == nil || m[1] == "0" {
 		return 0, fmt.Errorf("dnsperf completed no query: %s", out)
 	}
 	if strings.Contains(out, "SERVFAIL") {
 		return 0, fmt.Errorf("the server failed: %s", out)
 	}
-	n, err := strconv.ParseFloat(completed[1], 64)
+	n, err := strconv.ParseFloat(m[1], 64)
 	return (after - before) / n, err
 }
 

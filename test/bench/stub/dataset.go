@@ -33,6 +33,7 @@ var created = metav1.NewTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 type Shape struct {
 	Imports  int // of type ClusterSetIP, with one address and one port
 	Headless []Headless
+	Services int // of the cluster itself, with one address and one port
 
 	MoreImports []*mcsv1beta1.ServiceImport
 	MoreSlices  []*discoveryv1.EndpointSlice
@@ -229,10 +230,33 @@ func (s Shape) EndpointSlices() []*discoveryv1.EndpointSlice {
 	return append(all, s.MoreSlices...)
 }
 
+// ClusterServices of the data set, with the names of the imports.
+func (s Shape) ClusterServices() []*corev1.Service {
+	var all []*corev1.Service
+	for i := range s.Services {
+		name, namespace := ClusterSetIP(i)
+		ip := v4(10<<24 | 96<<16 | uint32(i))
+		all = append(all, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Namespace: namespace, UID: uid("own/" + namespace + "/" + name),
+				CreationTimestamp: created,
+			},
+			Spec: corev1.ServiceSpec{
+				Type:       corev1.ServiceTypeClusterIP,
+				ClusterIP:  ip,
+				ClusterIPs: []string{ip},
+				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+				Ports:      []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}},
+			},
+		})
+	}
+	return all
+}
+
 // Namespaces that the data set's objects are in.
 func (s Shape) Namespaces() []*corev1.Namespace {
 	names := []string{HeadlessNamespace}
-	for i := 0; i < s.Imports; i += perNamespace {
+	for i := 0; i < max(s.Imports, s.Services); i += perNamespace {
 		_, ns := ClusterSetIP(i)
 		names = append(names, ns)
 	}

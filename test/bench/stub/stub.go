@@ -113,6 +113,11 @@ func (s *Server) load(shape Shape) error {
 			return err
 		}
 	}
+	for _, o := range shape.ClusterServices() {
+		if err := s.put(Services, o); err != nil {
+			return err
+		}
+	}
 	for _, o := range shape.EndpointSlices() {
 		if err := s.put(EndpointSlices, o); err != nil {
 			return err
