@@ -86,9 +86,28 @@ sabotage: ## break a copy of the product in known ways: every one must turn a te
 fuzz: ## every fuzz target for FUZZTIME (default 5m)
 	test/fuzz $(or $(FUZZTIME),5m)
 
+# images and bench alone compile with it: not default.pgo, for which all that compiles coredns would compile everything
+# once more.
+PROFILE := cmd/coredns/images.pprof
+
 .PHONY: bench
-bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchmarks.md
+bench: build bench-programs ## our plugin beside the in-tree one, as ratios; writes docs/benchmarks.md
 	$(GO) run ./test/bench -out docs/benchmarks.md
+
+# What bench compares: coredns as images builds it, without each thing that makes it cheaper, and upstream's own.
+.PHONY: bench-programs
+bench-programs:
+	@mkdir -p bin/bench
+	@echo '{"Replace": {"$(CURDIR)/plugin/multicluster/grow.go": "$(CURDIR)/test/bench/testdata/ungrown.go"}}' >bin/bench/ungrown.json
+	$(GO) build -ldflags '$(LDFLAGS)' -pgo=$(PROFILE) -o bin/bench/image ./cmd/coredns
+	$(GO) build -ldflags '$(LDFLAGS)' -pgo=$(PROFILE) -overlay bin/bench/ungrown.json -o bin/bench/ungrown ./cmd/coredns
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/bench/unprofiled ./cmd/coredns
+	$(GO) build -ldflags '$(LDFLAGS)' -overlay bin/bench/ungrown.json -o bin/bench/plain ./cmd/coredns
+	$(GO) build -ldflags '-s -w' -o bin/bench/stock github.com/coredns/coredns
+
+.PHONY: profile
+profile: build ## write the profile that images compiles coredns with, from a server that answers all kinds of questions
+	$(GO) run ./test/bench -profile $(PROFILE)
 
 .PHONY: bench-members
 bench-members: build ## from a change in one cluster to the answer in another; writes docs/benchmarks-members.md
@@ -149,7 +168,8 @@ image-cases: image ## the coredns of the image, taken out of it again, answers t
 .PHONY: images
 images:
 	for arch in amd64 arm64; do \
-		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o $(IMAGES)/linux_$$arch/ ./cmd/coredns ./cmd/clusterset-controller; \
+		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -pgo=$(PROFILE) -o $(IMAGES)/linux_$$arch/ ./cmd/coredns; \
+		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o $(IMAGES)/linux_$$arch/ ./cmd/clusterset-controller; \
 	done
 	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir '$(CURDIR)/$(IMAGES)'
 
