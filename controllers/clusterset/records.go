@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -103,6 +104,10 @@ func EndpointsOf(
 			ServiceName:      service,
 		},
 		AddressType: slice.AddressType,
+	}
+	trigger := slice.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil {
+		spec.LastChangeTriggerTime = trigger
 	}
 	for _, p := range slice.Ports {
 		spec.Ports = append(spec.Ports, hubv1alpha1.EndpointPort{

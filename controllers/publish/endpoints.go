@@ -93,7 +93,7 @@ func (r *reconciler) publishSlice(
 	highest, restored := r.highest(name, published.Spec.Revision)
 	if !restored {
 		is := published.Spec
-		is.Revision = 0
+		is.Revision, is.LastChangeTriggerTime = 0, spec.LastChangeTriggerTime
 		if equality.Semantic.DeepEqual(spec, is) {
 			return 0, nil
 		}

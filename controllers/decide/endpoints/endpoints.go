@@ -142,6 +142,9 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		AddressType: src.AddressType,
 		Ports:       portsOf(src, imp),
 	}
+	if src.LastChangeTriggerTime != "" {
+		slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = src.LastChangeTriggerTime
+	}
 	if readiness := src.readiness(); readiness != "" {
 		slice.Annotations[AnnotationReadiness] = readiness
 	}

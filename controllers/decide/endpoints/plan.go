@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
@@ -19,7 +20,8 @@ type Changes struct {
 }
 
 // Plan compares desired with existing slices and changes neither. Updates that take a ready endpoint or a port away
-// come last (C9).
+// come last (C9). An update has the time of its trigger only if its source changed addresses or readiness, as those of
+// Kubernetes: latencies are measured from it. A new slice has none: its endpoints may be older than this import.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
 	var removing []*discoveryv1.EndpointSlice
@@ -27,14 +29,20 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	for _, d := range desired {
 		e := left[d.Name]
 		if e == nil {
-			c.Create = append(c.Create, d)
+			created := d.DeepCopy()
+			delete(created.Annotations, corev1.EndpointsLastChangeTriggerTime)
+			c.Create = append(c.Create, created)
 			continue
 		}
 		delete(left, d.Name)
 		if same(d, e) {
 			continue
 		}
-		if u := updated(d, e); removesReady(e, u) || removesPort(e, u) {
+		u := updated(d, e)
+		if !changedBySource(d, e) {
+			delete(u.Annotations, corev1.EndpointsLastChangeTriggerTime)
+		}
+		if removesReady(e, u) || removesPort(e, u) {
 			removing = append(removing, u)
 		} else {
 			c.Update = append(c.Update, u)
@@ -149,6 +157,15 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 	})
 }
 
+// changedBySource reports whether d has other addresses or another readiness than e because its source has: an expired
+// cluster changes readiness without a new revision.
+func changedBySource(d, e *discoveryv1.EndpointSlice) bool {
+	return d.Annotations[AnnotationRevision] != e.Annotations[AnnotationRevision] &&
+		!slices.EqualFunc(d.Endpoints, e.Endpoints, func(a, b discoveryv1.Endpoint) bool {
+			return slices.Equal(a.Addresses, b.Addresses) && ready(a.Conditions.Ready) == ready(b.Conditions.Ready)
+		})
+}
+
 // same reports whether writing d over e changes nothing. Labels and annotations of others on e stay.
 func same(d, e *discoveryv1.EndpointSlice) bool {
 	return contains(e.Annotations, d.Annotations) && contains(e.Labels, d.Labels) &&
@@ -159,9 +176,10 @@ func same(d, e *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
 }
 
+// contains ignores the time of a trigger: it is written along with what it has triggered.
 func contains(all, some map[string]string) bool {
 	for k, v := range some {
-		if w, ok := all[k]; !ok || w != v {
+		if w, ok := all[k]; (!ok || w != v) && k != corev1.EndpointsLastChangeTriggerTime {
 			return false
 		}
 	}

@@ -308,6 +308,12 @@ type EndpointRecordSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
+
+	// lastChangeTriggerTime is the slice's annotation endpoints.kubernetes.io/last-change-trigger-time. A change of it
+	// alone is not published.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LastChangeTriggerTime string `json:"lastChangeTriggerTime,omitempty"`
 }
 
 // EndpointPort is one port of the slice.
