@@ -45,7 +45,8 @@ func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 		if err := hub.Get(t.Context(), client.ObjectKeyFromObject(rec), rec); err != nil {
 			t.Fatal(err)
 		}
-		if got := rec.Spec.LastChangeTriggerTime; got != step.published || rec.Spec.Endpoints[0].Address != step.address {
+		got, address := rec.Spec.LastChangeTriggerTime, rec.Spec.Endpoints[0].Address
+		if got != step.published || address != step.address {
 			t.Errorf("%+v: the hub has %q", step, got)
 		}
 		s.endpoints[rec.Name] = rec

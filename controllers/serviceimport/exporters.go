@@ -234,12 +234,14 @@ type foundSources struct {
 	sources  []*endpoints.Source
 	held     bool // some stay as they were imported: their record is missing, older than before, or invalid
 	findings []finding
+	refused  map[string]string // by cluster: which of its endpoints this cluster refuses, and what to do
 }
 
 // sources returns this cluster's own slices and those that the hub shows of other clusters.
 func (r *reconciler) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
+	out.refused = map[string]string{}
 	if m.Names[r.Cluster] != nil {
 		out.sources = s.nativeSources(r.Cluster)
 	}
@@ -290,10 +292,17 @@ func (r *reconciler) addRecord(
 	if err != nil {
 		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
 			"Importing endpoints of cluster %s failed: %v.", rec.Spec.ClusterID, err)})
+		out.refused[rec.Spec.ClusterID] = fmt.Sprintf("importing endpoints of cluster %s failed: %v; use the same "+
+			"version of clusterset-controller in both clusters", rec.Spec.ClusterID, err)
 		if slice != nil {
 			r.hold(out, slice)
 		}
 		return
+	}
+	if len(refused) > 0 {
+		out.refused[rec.Spec.ClusterID] = fmt.Sprintf("this cluster refuses addresses of cluster %s: %s; change them "+
+			"there, or --reserved-cidrs of this cluster's agent if the message names it",
+			rec.Spec.ClusterID, strings.Join(refused[:min(len(refused), 5)], ", "))
 	}
 	if len(refused) > 0 && (previous.Created != created || previous.Revision != spec.Revision) {
 		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(

@@ -70,9 +70,13 @@ type reporter struct{ Config }
 func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) error {
 	var copies []*hubv1alpha1.ServiceExportRecord
 	for i := range s.copies {
-		if rec := &s.copies[i]; !rec.Spec.Withdrawn {
+		rec := &s.copies[i]
+		if !rec.Spec.Withdrawn {
 			copies = append(copies, rec)
-		} else if err := r.clear(ctx, rec); err != nil { // its Service may be exported again
+			continue
+		}
+		// Its Service may be exported again.
+		if _, err := r.set(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
 			return err
 		}
 	}
@@ -83,36 +87,31 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 	if own := s.copyOf(r.Cluster); s.export != nil && own != nil && !own.Spec.Withdrawn {
 		marked = []*hubv1alpha1.ServiceExportRecord{own} // the others may have it from before there was an export
 	}
-	imported := []metav1.Condition{notOwned(o)}
-	c, now := &imported[0], metav1.NewTime(r.Now())
+	c := notOwned(o)
 	reported := slices.ContainsFunc(marked, func(rec *hubv1alpha1.ServiceExportRecord) bool {
 		is := meta.FindStatusCondition(rec.Status.Conditions, c.Type)
 		return is != nil && is.Message == c.Message
 	})
 	if !reported {
 		if err := r.patchExport(ctx, s, func(e *mcsv1beta1.ServiceExport) {
-			e.Status.Conditions, _ = conditions.Set(e.Status.Conditions, imported, e.Generation, now)
+			e.Status.Conditions, _ = conditions.Set(
+				e.Status.Conditions, []metav1.Condition{c}, e.Generation, metav1.NewTime(r.Now()))
 		}); err != nil {
 			return err
 		}
 	}
 	for _, was := range copies {
-		rec := was.DeepCopy()
-		all, changed := conditions.Set(rec.Status.Conditions, imported, rec.Generation, now)
-		if !changed {
-			continue
-		}
-		rec.Status.Conditions = all
-		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(was)); err != nil {
+		changed, err := r.set(ctx, was, c)
+		if err != nil {
 			return err
 		}
-		if !reported {
+		if changed && !reported {
 			reported = true
 			log.FromContext(ctx).Info("not importing the name", "reason", c.Message)
 			if s.export != nil {
 				r.Events.Event(s.export, kube.Warning, c.Reason, c.Message)
 			} else {
-				r.Events.Event(rec, kube.Warning, c.Reason, c.Message)
+				r.Events.Event(was, kube.Warning, c.Reason, c.Message)
 			}
 		}
 	}
@@ -127,20 +126,32 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	for i := range s.copies {
-		if err := r.clear(ctx, &s.copies[i]); err != nil {
+		_, err := r.set(ctx, &s.copies[i], metav1.Condition{Type: hubv1alpha1.ConditionImported})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// clear removes the condition Imported of a copy.
-func (r reporter) clear(ctx context.Context, was *hubv1alpha1.ServiceExportRecord) error {
-	rec := was.DeepCopy()
-	if !meta.RemoveStatusCondition(&rec.Status.Conditions, hubv1alpha1.ConditionImported) {
-		return nil
+// set sets a condition of a copy, or removes it if it has no status, and returns whether that changed anything.
+func (r reporter) set(
+	ctx context.Context, was *hubv1alpha1.ServiceExportRecord, c metav1.Condition,
+) (changed bool, err error) {
+	if c.Status == "" && meta.FindStatusCondition(was.Status.Conditions, c.Type) == nil {
+		return false, nil // of hundreds of copies, most have none
 	}
-	return r.Local.Status().Patch(ctx, rec, kube.Changes(was))
+	rec := was.DeepCopy()
+	if c.Status == "" {
+		changed = meta.RemoveStatusCondition(&rec.Status.Conditions, c.Type)
+	} else {
+		rec.Status.Conditions, changed = conditions.Set(
+			rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(r.Now()))
+	}
+	if changed {
+		err = r.Local.Status().Patch(ctx, rec, kube.Changes(was))
+	}
+	return changed, err
 }
 
 // patchExport edits the status of the local ServiceExport, if there is one.

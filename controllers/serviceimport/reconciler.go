@@ -15,10 +15,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -132,6 +134,15 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
+	for i := range s.copies {
+		c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported}
+		if c.Message = found.refused[s.copies[i].Spec.ClusterID]; c.Message != "" {
+			c.Status, c.Reason = metav1.ConditionFalse, hubv1alpha1.ReasonEndpointsRefused
+		}
+		if _, err := (reporter{r.Config}).set(ctx, &s.copies[i], c); err != nil {
+			return 0, err
+		}
+	}
 	sources := endpoints.Expire(found.sources, s.expired)
 	p := &slicePlan{existing: e.managed}
 	if s.hub { // else the records that they may be of are not known

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,7 +66,8 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 	}
 	out = make(map[string]version, len(s.copies)+4)
 	for i := range s.copies {
-		if s.copies[i].Spec.Withdrawn {
+		if c := &s.copies[i]; c.Spec.Withdrawn || meta.FindStatusCondition(
+			c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
 			return nil, false
 		}
 		out[s.copies[i].Name] = versionOf(&s.copies[i])
@@ -193,7 +195,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 func (r *reconciler) follow(
 	ctx context.Context, s *snapshot, want *endpoints.Import, changed []publishedSlice,
 ) (done bool, err error) {
-	plan, found := &slicePlan{}, foundSources{}
+	plan, found := &slicePlan{}, foundSources{refused: map[string]string{}}
 	for i := range changed {
 		p := &changed[i]
 		if _, err := endpoints.Restore(p.imported); err != nil || !kube.Writable(p.imported) {
@@ -207,7 +209,7 @@ func (r *reconciler) follow(
 		}
 		plan.existing = append(plan.existing, p.imported)
 	}
-	if found.held || len(found.sources) != len(changed) {
+	if found.held || len(found.refused) > 0 || len(found.sources) != len(changed) {
 		return false, nil
 	}
 	r.report(found.findings)

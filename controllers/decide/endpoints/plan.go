@@ -75,6 +75,7 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	}
 	for _, e := range Plan(desired, existing).Delete {
 		rest := e.DeepCopy()
+		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
 			return !ready(ep.Conditions.Ready) || !missing[ep.Addresses[0]]
 		})

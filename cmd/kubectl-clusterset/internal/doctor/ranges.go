@@ -101,7 +101,7 @@ func (f *Facts) eachImportedAddress(do func(cluster string, addr netip.Addr)) {
 // importsOthers finds names that are not imported because of other programs, and other ServiceImports that the agent
 // did not create.
 func importsOthers(f *Facts) []report.Finding {
-	out := facts.NotImported(f.Records)
+	out := facts.NotImported(f.Records, hubv1alpha1.ConditionImported)
 	for i := range out {
 		out[i].What = out[i].About + ": " + out[i].What
 	}

@@ -39,8 +39,8 @@ func (r *Report) answer(f *Facts, d *dns) {
 		r.Answers = append(r.Answers, a)
 	}
 	for name, proto := range service.NamedPorts() {
-		if a := r.srv(service, name, proto); len(a.Data) > 0 {
-			r.Answers = append(r.Answers, a)
+		if service.Port(name, proto, catalog.SRV).Outcome == catalog.Success {
+			r.Answers = append(r.Answers, r.srv(service, name, proto))
 		}
 	}
 	for host, cluster := range service.Hosts() {

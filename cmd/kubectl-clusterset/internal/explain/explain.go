@@ -137,6 +137,7 @@ type Exporter struct {
 	Silent      string    `json:"silent,omitempty"`      // since when its agent does not; endpoints cannot be tried
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
+	Lost        bool      `json:"lost,omitempty"`        // this cluster lacks endpoints of it: a finding says why
 	imported    bool      // some of its slices are here
 }
 
@@ -314,7 +315,11 @@ func (f *Facts) exports() (out []clusterset.Export, invalid, elsewhere []Withhel
 }
 
 // imports reports whether this cluster imports the name: the import exists, and all that it needs is the agent's.
-func (f *Facts) imports() bool { return f.Import != nil && len(facts.NotImported(f.Records)) == 0 }
+func (f *Facts) imports() bool { return f.Import != nil && len(f.notImported()) == 0 }
+
+func (f *Facts) notImported() []report.Finding {
+	return facts.NotImported(f.Records, hubv1alpha1.ConditionImported)
+}
 
 // exporters counts every exporter's imported endpoints.
 func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Merged) {
@@ -327,7 +332,8 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		}
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
-			Held: f.held(e.Cluster), Expired: f.expired(e.Cluster),
+			Expired: f.expired(e.Cluster), Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, metav1.ConditionTrue),
+			Lost:        f.message(e.Cluster, hubv1alpha1.ConditionEndpointsImported, metav1.ConditionFalse) != "",
 			AgentSilent: f.since(e.Cluster, reach.Serving), Silent: f.since(e.Cluster, reach.Silent),
 			NotCounted: !f.imports() || f.unread(Endpoints),
 		}
@@ -411,11 +417,11 @@ func (f *Facts) families(m *conflict.Merged) []corev1.IPFamily {
 	return m.Families
 }
 
-// held returns why a cluster's record counts although the hub does not show it, or "".
-func (f *Facts) held(cluster string) string {
+// message returns that of a condition of a cluster's record, or "" if it has not that status.
+func (f *Facts) message(cluster, kind string, status metav1.ConditionStatus) string {
 	for i := range f.Records {
-		c := meta.FindStatusCondition(f.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld)
-		if f.Records[i].Spec.ClusterID == cluster && c != nil && c.Status == metav1.ConditionTrue {
+		c := meta.FindStatusCondition(f.Records[i].Status.Conditions, kind)
+		if f.Records[i].Spec.ClusterID == cluster && c != nil && c.Status == status {
 			return c.Message
 		}
 	}

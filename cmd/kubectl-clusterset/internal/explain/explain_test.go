@@ -307,36 +307,36 @@ var causes = []struct {
 		headless(f)
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
 	}, "does not exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
-		"kubernetes.io/service-name=web; in cluster east: kubectl -n shop get pods; "},
+		"kubernetes.io/service-name=web; in cluster east: kubectl clusterset explain web.shop\n"},
 	{"all pods of a VIP down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "x no endpoint is ready in east, west: connections to its VIP fail\n  → kubectl -n shop get pods; "},
+	}, "x no ready endpoint of east, west is imported: connections to its VIP fail\n  → kubectl -n shop get pods; "},
 	{"one cluster expired, and all pods of the other down", func(f *explain.Facts) {
 		f.Leases = []coordinationv1.Lease{dead("east")}
 		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
-	}, "x no endpoint is ready in west, and east has expired: connections to its VIP fail\n  → kubectl -n shop get " +
-		"pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in cluster east: kubectl " +
-		"clusterset doctor\n"},
+	}, "x no ready endpoint of west is imported, and east has expired: connections to its VIP fail\n  → kubectl -n " +
+		"shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in cluster east: " +
+		"kubectl clusterset doctor\n"},
 	{"one cluster of a Headless name expired, and all pods of the other down", func(f *explain.Facts) {
 		headless(f)
 		f.Leases = []coordinationv1.Lease{dead("east")}
 		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
-	}, "x no endpoint is ready in west, and east has expired: a Headless name without ready endpoints does not " +
-		"exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; " +
-		"in cluster east: kubectl clusterset doctor\n"},
+	}, "x no ready endpoint of west is imported, and east has expired: a Headless name without ready endpoints does " +
+		"not exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
+		"kubernetes.io/service-name=web; in cluster east: kubectl clusterset doctor\n"},
 	{"one of three expired, and all pods of another down", func(f *explain.Facts) {
 		f.Records = append(f.Records, record("north", 3, nil))
 		f.Leases = []coordinationv1.Lease{dead("north")}
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
-	}, "! no endpoint is ready in east, and north has expired: the other clusters serve the name\n"},
+	}, "! no ready endpoint of east is imported, and north has expired: the other clusters serve the name\n"},
 	{"every cluster expired", func(f *explain.Facts) {
 		f.Leases, f.Slices = []coordinationv1.Lease{dead("east"), dead("west")}, nil
-	}, "x every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail\n" +
+	}, "x east has expired, and west has expired: connections to its VIP fail\n" +
 		"  → in cluster east, west: kubectl clusterset doctor\n"},
 	{"all pods of one cluster down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
-	}, "! no endpoint is ready in east: the other clusters serve the name\n  → in cluster east: kubectl -n shop " +
-		"get pods"},
+	}, "! no ready endpoint of east is imported: the other clusters serve the name\n  → in cluster east: kubectl " +
+		"clusterset explain web.shop\n"},
 	{
 		"the Corefile has no block for the zone",
 		func(f *explain.Facts) { f.Corefile = ".:53 {\n forward . 10.0.0.1\n}\n" },
@@ -517,7 +517,7 @@ func TestWhatIsNotCountedIsNotCounted(t *testing.T) {
 		edit(f)
 		r := explain.Explain(f)
 		out := text(&r)
-		for _, wrong := range []string{"no endpoint is ready", "none was published"} {
+		for _, wrong := range []string{"no ready endpoint", "none was published"} {
 			if strings.Contains(out, wrong) || !r.Exporters[0].NotCounted {
 				t.Errorf("%s: %q\n%s", name, wrong, out)
 			}
@@ -645,7 +645,7 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 	}
 	view := []explain.Part{explain.Membership, explain.Leases, explain.Records} // what the ClusterRole view lacks
 	for ready, want := range map[int]string{1: "", 0: "no endpoint is ready in a cluster that exports it, or that " +
-		"cluster has expired: connections fail\n  → in cluster east: kubectl -n shop get pods; "} {
+		"cluster has expired: connections fail\n  → in cluster east: kubectl clusterset explain web.shop\n"} {
 		f := member()
 		f.Import.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
 		f.ID, f.Set, f.Records, f.Unread = "", "", nil, view

@@ -67,7 +67,7 @@ func (r *Report) addFindings(
 	case f.Refuses && (exported || f.unread(Records)):
 		r.warn(f.asAdmin("to import it", "kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-"),
 			"namespace %s of this cluster refuses imports", ns)
-	case f.Import == nil && len(exports) > 0 && len(facts.NotImported(f.Records)) == 0:
+	case f.Import == nil && len(exports) > 0 && len(f.notImported()) == 0:
 		remedy := f.doctor()
 		if !f.NoAdmin {
 			remedy = facts.AgentLog + "; " + remedy
@@ -86,7 +86,8 @@ func (r *Report) addFindings(
 		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
 			report.DocsUpgrade, "parsing the export of cluster %s failed: %s", x.Cluster, x.Why)
 	}
-	for _, found := range facts.NotImported(f.Records) {
+	for _, found := range append(f.notImported(),
+		facts.NotImported(f.Records, hubv1alpha1.ConditionEndpointsImported)...) {
 		r.Findings = append(r.Findings, found.On(""))
 	}
 	r.Findings = append(r.Findings, denied...)
@@ -103,9 +104,9 @@ func (r *Report) addFindings(
 				facts.AgentLog, ns, name),
 				"%sno cluster exports the name to this cluster, but there is a ServiceImport", seen)
 		}
-		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
+		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && r.unready() != "" &&
 			f.imports() {
-			r.error(r.pods(f, r.without()), "%s: a Headless name without ready endpoints does not exist",
+			r.error(r.pods(f, r.idle(false)), "%s: a Headless name without ready endpoints does not exist",
 				r.unready())
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
@@ -149,15 +150,13 @@ func (r *Report) addTraffic(f *Facts, merged *conflict.Merged) {
 	ready := func(x Exporter) bool { return x.Ready > 0 }
 	switch {
 	case f.unread(Endpoints):
-	case !slices.ContainsFunc(r.Exporters, ready) && len(r.without()) == 0:
-		r.error(r.pods(f, nil),
-			"every cluster that exports it has expired: its endpoints are withheld, and connections to its VIP fail")
+	case !slices.ContainsFunc(r.Exporters, ready) && r.unready() == "": // findings say that endpoints are lost
 	case !slices.ContainsFunc(r.Exporters, ready):
-		r.error(r.pods(f, r.without()), "%s: connections to its VIP fail", r.unready())
+		r.error(r.pods(f, r.idle(false)), "%s: connections to its VIP fail", r.unready())
 	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
 		remedy := "change the annotation " + clusterset.AnnotationPreference
 		if r.unready() != "" {
-			remedy += "; or " + r.pods(f, r.without())
+			remedy += "; or " + r.pods(f, r.idle(false))
 		}
 		r.error(remedy, "the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
 	}
@@ -204,20 +203,11 @@ func (r *Report) addFamilies(exports []clusterset.Export, merged *conflict.Merge
 	}
 }
 
-// without returns the live exporters that have no ready endpoint.
-func (r *Report) without() (clusters []string) {
+// idle returns the exporters without a ready endpoint here: the expired ones, or the others. A finding says why those
+// lack endpoints that are lost on the way.
+func (r *Report) idle(expired bool) (clusters []string) {
 	for i := range r.Exporters {
-		if x := &r.Exporters[i]; x.Ready == 0 && x.Expired == "" {
-			clusters = append(clusters, x.Cluster)
-		}
-	}
-	return clusters
-}
-
-// expired returns the exporters whose endpoints are withheld.
-func (r *Report) expired() (clusters []string) {
-	for i := range r.Exporters {
-		if x := &r.Exporters[i]; x.Ready == 0 && x.Expired != "" {
+		if x := &r.Exporters[i]; x.Ready == 0 && (x.Expired != "") == expired && (expired || !x.Lost) {
 			clusters = append(clusters, x.Cluster)
 		}
 	}
@@ -227,10 +217,10 @@ func (r *Report) expired() (clusters []string) {
 // unready is which exporters serve no endpoint, and why; "" if all serve one.
 func (r *Report) unready() string {
 	var all []string
-	if none := r.without(); len(none) > 0 {
-		all = append(all, "no endpoint is ready in "+strings.Join(none, ", "))
+	if none := r.idle(false); len(none) > 0 {
+		all = append(all, "no ready endpoint of "+strings.Join(none, ", ")+" is imported")
 	}
-	for _, id := range r.expired() {
+	for _, id := range r.idle(true) {
 		all = append(all, id+" has expired")
 	}
 	return strings.Join(all, ", and ")
@@ -238,25 +228,26 @@ func (r *Report) unready() string {
 
 // addIdle adds that some clusters export the name and have no ready endpoint, while others have.
 func (r *Report) addIdle(f *Facts) {
-	if none := r.without(); len(none) > 0 &&
+	if idle := r.unready(); idle != "" &&
 		slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
-		r.warn(r.pods(f, none), "%s: the other clusters serve the name", r.unready())
+		r.warn(r.pods(f, r.idle(false)), "%s: the other clusters serve the name", idle)
 	}
 }
 
-// pods is where to look for endpoints that are not ready in clusters, and for exporters that have expired.
+// pods is where to look for endpoints of clusters that are not ready here, and for exporters that have expired. Whether
+// another cluster's Pods are not ready, or its endpoints are not on the hub, is seen there.
 func (r *Report) pods(f *Facts, clusters []string) string {
-	look := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %[1]s get endpointslices -l %s=%s", f.Name.Namespace,
-		discoveryv1.LabelServiceName, f.Name.Name)
 	var all []string
 	others := slices.DeleteFunc(slices.Clone(clusters), func(id string) bool { return id == f.ID })
 	if len(others) < len(clusters) {
-		all = append(all, look)
+		all = append(all, fmt.Sprintf("kubectl -n %s get pods; kubectl -n %[1]s get endpointslices -l %s=%s",
+			f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name))
 	}
 	if len(others) > 0 {
-		all = append(all, "in cluster "+strings.Join(others, ", ")+": "+look)
+		all = append(all, "in cluster "+strings.Join(others, ", ")+": kubectl clusterset explain "+f.Name.Name+"."+
+			f.Name.Namespace)
 	}
-	if gone := r.expired(); len(gone) > 0 {
+	if gone := r.idle(true); len(gone) > 0 {
 		all = append(all, "in cluster "+strings.Join(gone, ", ")+": kubectl clusterset doctor")
 	}
 	return strings.Join(all, "; ")

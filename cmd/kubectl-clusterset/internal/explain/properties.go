@@ -150,12 +150,11 @@ func withheld(f *Facts, exports []clusterset.Export, exporters []Exporter, m *co
 
 // endpointsOf returns endpoints of a cluster that are not served.
 func endpointsOf(x *Exporter) []Withheld {
-	what, why := "all endpoints",
-		"none was published: the Service has none, or its agent cannot publish them (kubectl clusterset status)"
+	what, why := "all endpoints", "none was published"
 	switch {
 	case x.NotReady > 0:
 		what, why = report.Number(x.NotReady, "endpoint"), "not ready in that cluster"
-	case x.imported || x.NotCounted:
+	case x.imported || x.NotCounted || x.Lost:
 		return nil
 	}
 	if x.Expired != "" {

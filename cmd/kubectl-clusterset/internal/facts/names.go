@@ -14,16 +14,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
-// NotImported returns a finding for each name that a cluster does not import, because an object that the import needs
-// belongs to another program. records are the cluster's copies.
-func NotImported(records []hubv1alpha1.ServiceExportRecord) (out []report.Finding) {
+// NotImported returns a finding for each name that a cluster does not import because an object of it belongs to another
+// program (kind Imported), or without some endpoints (EndpointsImported). records are the cluster's copies.
+func NotImported(records []hubv1alpha1.ServiceExportRecord, kind string) (out []report.Finding) {
 	for i := range records {
-		c := meta.FindStatusCondition(records[i].Status.Conditions, hubv1alpha1.ConditionImported)
+		c := meta.FindStatusCondition(records[i].Status.Conditions, kind)
 		if c == nil || c.Status != metav1.ConditionFalse || records[i].Spec.Withdrawn {
 			continue
 		}
 		what, remedy, _ := strings.Cut(c.Message, "; ")
-		f := report.Errorf(remedy+"; "+report.DocsMigrate, "%s (%s)", what, c.Reason).On(
+		if kind == hubv1alpha1.ConditionImported {
+			remedy += "; " + report.DocsMigrate
+		}
+		f := report.Errorf(remedy, "%s (%s)", what, c.Reason).On(
 			records[i].Spec.ServiceName + "." + records[i].Spec.ServiceNamespace)
 		if !slices.Contains(out, f) {
 			out = append(out, f)

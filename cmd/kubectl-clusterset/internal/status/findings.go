@@ -324,7 +324,8 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
 			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))
 	}
-	r.Findings = append(r.Findings, facts.NotImported(m.Records)...)
+	r.Findings = append(r.Findings, facts.NotImported(m.Records, hubv1alpha1.ConditionImported)...)
+	r.Findings = append(r.Findings, facts.NotImported(m.Records, hubv1alpha1.ConditionEndpointsImported)...)
 	for i := range m.Leases {
 		r.expiredFinding(m, &m.Leases[i])
 	}

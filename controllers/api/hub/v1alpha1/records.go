@@ -230,7 +230,8 @@ type ServicePort struct {
 
 // ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
-	// conditions are Published (of the member's own record), Held (of another member's record), and Imported.
+	// conditions are Published (of the member's own record), Held and EndpointsImported (of another member's record),
+	// and Imported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -247,7 +248,12 @@ const (
 	// ConditionImported of any record is False while this cluster does not import the name. It is also set on the
 	// ServiceExport.
 	ConditionImported = "Imported"
+	// ConditionEndpointsImported of another member's record is False while this cluster refuses some of its endpoints.
+	ConditionEndpointsImported = "EndpointsImported"
 )
+
+// ReasonEndpointsRefused is the reason of ConditionEndpointsImported (SPEC S4).
+const ReasonEndpointsRefused = "EndpointsRefused"
 
 // ReasonNotOwned is the reason of ConditionImported: an object that the import needs belongs to another program.
 const ReasonNotOwned = "NotOwned"

@@ -1,0 +1,78 @@
+package serviceimport
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// refusal returns the message of the condition EndpointsImported of a cluster's copy, or "".
+func (m *member) refusal(cluster string) string {
+	m.t.Helper()
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}
+	if err := m.local.Get(m.t.Context(), name, rec); err != nil {
+		m.t.Fatal(err)
+	}
+	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
+	if c == nil {
+		return ""
+	}
+	if c.Status != "False" || c.Reason != hubv1alpha1.ReasonEndpointsRefused {
+		m.t.Errorf("%+v", c)
+	}
+	return c.Message
+}
+
+// TestS4TheCopySaysWhatIsRefused as long as it is, whether the name was settled before or not: who looks for endpoints
+// that are ready elsewhere finds it here.
+func TestS4TheCopySaysWhatIsRefused(t *testing.T) {
+	m := newMember(t)
+	m.Reserved = []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
+	m.export("b", "10.2.0.1")
+	m.export("c", "10.3.0.1")
+	for _, step := range []struct {
+		what    string
+		change  func(*hubv1alpha1.EndpointRecord)
+		refusal string
+	}{
+		{"nothing", func(*hubv1alpha1.EndpointRecord) {}, ""},
+		{"a reserved address", func(rec *hubv1alpha1.EndpointRecord) {
+			rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: "172.20.0.9"})
+		}, "address 172.20.0.9 is in 172.20.0.0/16"},
+		{"a loopback address", func(rec *hubv1alpha1.EndpointRecord) {
+			rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "127.0.0.1"}}
+		}, "address 127.0.0.1 is a loopback address"},
+		{"a port that is none", func(rec *hubv1alpha1.EndpointRecord) {
+			rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.3.0.1"}}
+			rec.Spec.Ports[0].Name = "a b"
+		}, "importing endpoints of cluster c failed"},
+		{"what is right", func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Ports[0].Name = "" }, ""},
+	} {
+		m.editRecord("c", step.change)
+		for range 3 { // it settles
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := m.refusal("c"); got == "" != (step.refusal == "") || !strings.Contains(got, step.refusal) {
+			t.Errorf("%s: %q, want %q", step.what, got, step.refusal)
+		}
+		if _, remedy, found := strings.Cut(m.refusal("c"), "; "); step.refusal != "" && (!found || remedy == "") {
+			t.Errorf("%s: %q names no remedy", step.what, m.refusal("c"))
+		}
+		if got := m.refusal("b"); got != "" {
+			t.Errorf("%s: cluster b: %q", step.what, got)
+		}
+		if before := m.writes; m.pass() != nil || m.writes != before {
+			t.Errorf("%s: a pass without a change wrote %d times", step.what, m.writes-before)
+		}
+	}
+}
