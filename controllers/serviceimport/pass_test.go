@@ -369,7 +369,7 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"http", "tcp-80"}) {
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"clusterset-tcp-80", "http"}) {
 		t.Fatal(err, names())
 	}
 	if err := m.local.DeleteAllOf(t.Context(), &corev1.Service{}, client.InNamespace("shop")); err != nil {
@@ -378,11 +378,11 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
 	v.busy = true
 	if err := m.pass(); err != nil || m.imported()["d"] != nil ||
-		!slices.Equal(names(), []string{"", "http", "tcp-80"}) {
+		!slices.Equal(names(), []string{"", "clusterset-tcp-80", "http"}) {
 		t.Errorf("busy: %v, %q, %v", err, names(), m.imported()["d"])
 	}
 	v.busy = false
-	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"", "tcp-80"}) {
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"", "clusterset-tcp-80"}) {
 		t.Errorf("then: %v, %q", err, names())
 	}
 }

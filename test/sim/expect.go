@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -262,8 +263,8 @@ func claimable(address string) bool {
 }
 
 // ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it
-// serves that. Each is there for kube-proxy, unless there is no VIP, and by the import's name, unless that is
-// kube-proxy's for another.
+// serves that. Each is there for kube-proxy, unless there is no VIP, and by the import's name, unless kube-proxy
+// could take that for its own.
 func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p discoveryv1.EndpointPort) {
@@ -283,7 +284,8 @@ func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 		}
 	}
 	for _, p := range s.slice.Ports {
-		if name, ok := names[*p.Name]; ok {
+		name, ok := names[*p.Name]
+		if ok && (t.merged.Type == mcsv1beta1.Headless || !strings.HasPrefix(name, "clusterset-")) {
 			add(name, p)
 		}
 	}
@@ -303,8 +305,12 @@ func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 			e.NodeName, e.TargetRef = nil, nil
 		}
 		e.Hints = nil
-		if t.merged.TrafficDistribution != "" && e.Zone != nil {
-			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
+		if t.merged.TrafficDistribution != "" {
+			zone := "elsewhere.clusterset-dns.io"
+			if e.Zone != nil {
+				zone = *e.Zone
+			}
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
 		}
 		out = append(out, e)
 	}

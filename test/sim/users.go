@@ -151,7 +151,7 @@ func (w *World) ports() []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for i := range 1 + w.rng.IntN(3) {
 		p := corev1.ServicePort{
-			Name: pick(w, []string{"http", "web", "tcp-80", "x"}), Port: pick(w, []int32{80, 81, 443}),
+			Name: pick(w, []string{"http", "web", "tcp-80", "clusterset-tcp-80", "x"}), Port: pick(w, []int32{80, 81, 443}),
 			Protocol: pick(w, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP}),
 		}
 		if i == 0 && w.chance(0.2) {

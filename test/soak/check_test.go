@@ -49,14 +49,14 @@ func derivedService(name, vip string) corev1.Service {
 		InternalTrafficPolicy: &cluster,
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		Ports: []corev1.ServicePort{
-			{Name: "tcp-80", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(80)},
+			{Name: "clusterset-tcp-80", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(80)},
 		},
 	}
 	if name == "steady" {
 		svc.Spec.Ports = append(
 			svc.Spec.Ports,
 			corev1.ServicePort{
-				Name:       "tcp-443",
+				Name:       "clusterset-tcp-443",
 				Protocol:   corev1.ProtocolTCP,
 				Port:       443,
 				TargetPort: intstr.FromInt32(443),

@@ -179,7 +179,8 @@ func samePorts(a, b []clusterset.Port, headless bool) bool {
 // Clients of a VIP connect to protocol and number. So two ports with the same protocol and number are one port,
 // whatever their names. A port with another number but a name that is already used loses. Unnamed ports do not use a
 // name. Clients of a Headless Service find the number by the name (SRV), and each slice has its own number. So its
-// ports with the same protocol and name are one port, whatever their numbers.
+// ports with the same protocol and name are one port, whatever their numbers. Names are resolved last: a port that lost
+// its name serves a number that a younger export adds.
 func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[string]string) {
 	type key struct {
 		protocol corev1.Protocol
@@ -187,36 +188,33 @@ func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]ma
 		name     string
 	}
 	headless := in[0].Type == mcsv1beta1.Headless
-	at := map[key]int{}
+	keyOf := func(p clusterset.Port) key {
+		if headless {
+			return key{protocol: p.Protocol, name: p.Name}
+		}
+		return key{protocol: p.Protocol, number: p.Number}
+	}
+	at := map[key]int{} // index in ports
 	taken := map[string]bool{"": false}
-	index := make([]map[string]int, len(in)) // by cluster: own name → index in ports
 	for i := range in {
-		index[i] = map[string]int{}
 		for _, p := range in[i].Ports {
-			k := key{protocol: p.Protocol, number: p.Number}
-			if headless {
-				k = key{protocol: p.Protocol, name: p.Name}
+			if _, there := at[keyOf(p)]; there || taken[p.Name] {
+				continue
 			}
-			j, there := at[k]
-			if !there {
-				if taken[p.Name] {
-					continue
-				}
-				j = len(ports)
-				at[k] = j
-				taken[p.Name] = p.Name != ""
-				ports = append(ports, p)
-			}
-			index[i][p.Name] = j
+			at[keyOf(p)] = len(ports)
+			taken[p.Name] = p.Name != ""
+			ports = append(ports, p)
 		}
 	}
 	nameUnnamed(ports, taken)
 
 	names = make(map[string]map[string]string, len(in))
 	for i := range in {
-		own := make(map[string]string, len(index[i]))
-		for name, j := range index[i] {
-			own[name] = ports[j].Name
+		own := map[string]string{}
+		for _, p := range in[i].Ports {
+			if j, there := at[keyOf(p)]; there {
+				own[p.Name] = ports[j].Name
+			}
 		}
 		names[in[i].Cluster] = own
 	}
@@ -232,7 +230,7 @@ func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
 		if ports[i].Name != "" {
 			continue
 		}
-		base := PortName(ports[i])
+		base := GivenName(ports[i])
 		name := base
 		for n := 2; taken[name]; n++ {
 			name = fmt.Sprintf("%s-%d", base, n)
@@ -241,8 +239,7 @@ func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
 	}
 }
 
-// PortName returns the name of a port on the derived Service. On an import, an unnamed port gets it beside others. If
-// it is taken there, "-2", "-3" and so on follow it.
-func PortName(p clusterset.Port) string {
+// GivenName returns the name of an unnamed port beside others. If it is taken, "-2", "-3" and so on follow it.
+func GivenName(p clusterset.Port) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(string(p.Protocol)), p.Number)
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -134,13 +135,21 @@ func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFami
 	}
 }
 
-// ports gives them names that do not depend on those of exporters. kube-proxy joins Services and slices by port name
-// and sees changes to both in any order, so a rename would always cut traffic (C9).
+// portPrefix begins the names of the derived Service's ports, and no protocol does: service meshes read one there.
+const portPrefix = "clusterset-"
+
+// PortName returns the name of a port on the derived Service. It does not depend on those of exporters. kube-proxy joins
+// Services and slices by port name and sees changes to both in any order, so a rename would always cut traffic (C9).
+func PortName(p clusterset.Port) string { return portPrefix + conflict.GivenName(p) }
+
+// IsPortName reports whether kube-proxy could take the name for that of a port of a derived Service.
+func IsPortName(name string) bool { return strings.HasPrefix(name, portPrefix) }
+
 func ports(m *conflict.Merged) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range m.Ports {
 		port := corev1.ServicePort{
-			Name:       conflict.PortName(p),
+			Name:       PortName(p),
 			Protocol:   p.Protocol,
 			Port:       p.Number,
 			TargetPort: intstr.FromInt32(p.Number),

@@ -102,11 +102,11 @@ func TestI9EditsArePutRight(t *testing.T) {
 
 // TestC9PortsKeepTheirNames: kube-proxy's name of a port does not depend on what exporters call it.
 func TestC9PortsKeepTheirNames(t *testing.T) {
-	for _, name := range []string{"http", "web", "", "tcp-81"} {
+	for _, name := range []string{"http", "web", "", "tcp-81", "clusterset-tcp-81"} {
 		m := merged()
 		m.Ports[0].Name = name
-		if got := Service("shop", "web", "m", m, []corev1.IPFamily{v4}, nil, nil).Spec.Ports[0].Name; got != "tcp-80" {
-			t.Errorf("port %q is called %q, want tcp-80", name, got)
+		if got := Service("shop", "web", "m", m, []corev1.IPFamily{v4}, nil, nil).Spec.Ports[0].Name; got != "clusterset-tcp-80" {
+			t.Errorf("port %q is called %q, want clusterset-tcp-80", name, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
@@ -17,6 +18,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -156,15 +159,15 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		slice.Endpoints = endpointsOf(src.Endpoints)
 	}
 	for i := range slice.Endpoints {
-		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, slice.Endpoints[i].Zone)
+		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, &slice.Endpoints[i])
 		slice.Endpoints[i].DeprecatedTopology = nil
 	}
 	return slice
 }
 
 // portsOf returns the ports of a source without those that lost a conflict (C4) or are withheld. Each port appears
-// under the derived Service's name, by which kube-proxy finds it, and under the import's name. A headless import
-// needs the latter only.
+// under the derived Service's name, by which kube-proxy finds it, and under the import's name, unless an exporter
+// chose a name by which kube-proxy would find another port, now or later. A headless import needs the latter only.
 func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p *hubv1alpha1.EndpointPort) {
@@ -186,12 +189,13 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 			name, ok := names[src.Ports[i].Name]
 			at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
 			if ok && at >= 0 {
-				add(conflict.PortName(imp.Merged.Ports[at]), &src.Ports[i])
+				add(derived.PortName(imp.Merged.Ports[at]), &src.Ports[i])
 			}
 		}
 	}
 	for i := range src.Ports {
-		if name, ok := names[src.Ports[i].Name]; ok {
+		name, ok := names[src.Ports[i].Name]
+		if ok && (imp.Merged.Type == mcsv1beta1.Headless || !derived.IsPortName(name)) {
 			add(name, &src.Ports[i])
 		}
 	}
@@ -221,13 +225,24 @@ func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 	return out
 }
 
-// hints returns hints for the endpoint's zone if traffic should stay near. kube-proxy uses hints only if all ready
-// endpoints have them, so one endpoint without a zone disables them, as in a single cluster.
-func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
-	if distribution == "" || zone == nil {
+// elsewhere is the hint of an endpoint whose zone or node no client here can be in. kube-proxy uses hints only if all
+// ready endpoints have them, so one member without zones would disable them for all others.
+const elsewhere = "elsewhere.clusterset-dns.io"
+
+// hints returns hints for the endpoint's zone and node if traffic should stay near. Only own endpoints have a node.
+func hints(distribution string, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+	if distribution == "" {
 		return nil
 	}
-	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
+	zone := ptr.Deref(e.Zone, "")
+	if zone == "" || len(validation.IsValidLabelValue(zone)) > 0 {
+		zone = elsewhere
+	}
+	out := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+	if distribution == corev1.ServiceTrafficDistributionPreferSameNode {
+		out.ForNodes = []discoveryv1.ForNode{{Name: cmp.Or(ptr.Deref(e.NodeName, ""), elsewhere)}}
+	}
+	return out
 }
 
 // NewerThan returns whether src is newer than a record with this creation time and revision, as a restored hub shows

@@ -3,6 +3,7 @@ package endpoints
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 func to[T any](v T) *T { return &v }
@@ -64,7 +66,7 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 		clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53},
 	)
 	got := Desired(source("a", "web", "lost"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
+	if names := portNames(got); !slices.Equal(names, []string{"clusterset-tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
 		*got.Ports[1].Port != 8080 {
 		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
@@ -73,32 +75,73 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 // TestC9KubeProxysNameStays: whatever a port is called, kube-proxy finds it under the name that the derived Service
 // always has for it, also where another port bears just that name.
 func TestC9KubeProxysNameStays(t *testing.T) {
-	for _, name := range []string{"web", "http", "", "tcp-80"} {
+	for _, name := range []string{"web", "http", "", "tcp-80", "clusterset-tcp-80", "clusterset-tcp-81"} {
 		m := merged(map[string]string{"http": name}, clusterset.Port{Name: name, Protocol: "TCP", Number: 80})
-		want := []string{"tcp-80", name}
-		if name == "tcp-80" {
+		want := []string{"clusterset-tcp-80", name}
+		if strings.HasPrefix(name, "clusterset-") {
 			want = want[:1]
 		}
 		if names := portNames(Desired(source("a", "http"), imported(m))); !slices.Equal(names, want) {
 			t.Errorf("ports %q, want %q", names, want)
 		}
+		m.Type = mcsv1beta1.Headless
+		if names := portNames(Desired(source("a", "http"), imported(m))); !slices.Equal(names, []string{name}) {
+			t.Errorf("ports %q of a headless import, want the import's name %q alone", names, name)
+		}
 	}
-	m := merged(
-		map[string]string{"x": "tcp-80", "y": "y"},
-		clusterset.Port{Name: "tcp-80", Protocol: "TCP", Number: 81},
-		clusterset.Port{Name: "y", Protocol: "TCP", Number: 80},
-	)
-	got := Desired(source("a", "x", "y"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) ||
-		*got.Ports[1].Port != 8081 {
-		t.Errorf("ports %+v, want tcp-80 to be the port that has number 80", got.Ports)
-	}
-	m.Type = mcsv1beta1.Headless
-	if names := portNames(Desired(source("a", "x", "y"), imported(m))); !slices.Equal(
-		names,
-		[]string{"tcp-80", "y"},
-	) {
-		t.Errorf("ports %q of a labelNoTraffic import, want the import's names alone", names)
+}
+
+// TestC4APortLeadsToThatPort of each cluster that exposes it, and to no other: kube-proxy joins by name and protocol,
+// and users may choose names that look like those of the derived Service.
+func TestC4APortLeadsToThatPort(t *testing.T) {
+	for seed := range uint64(5_000) {
+		chance := rand.New(rand.NewPCG(seed, 0))
+		names := []string{"", "x", "y", "tcp-80", "clusterset-tcp-80", "clusterset-tcp-81", "clusterset-udp-80"}
+		var exports []clusterset.Export
+		for _, cluster := range []string{"a", "b", "c"}[:1+chance.IntN(3)] {
+			e := clusterset.Export{
+				Cluster: cluster, Type: mcsv1beta1.ClusterSetIP, Families: []corev1.IPFamily{corev1.IPv4Protocol},
+			}
+			for range 1 + chance.IntN(3) {
+				p := clusterset.Port{
+					Name:     names[chance.IntN(len(names))],
+					Protocol: []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[chance.IntN(2)],
+					Number:   []int32{80, 81, 8080}[chance.IntN(3)],
+				}
+				if !slices.ContainsFunc(e.Ports, func(q clusterset.Port) bool {
+					return p.Name == "" || q.Name == "" || p.Name == q.Name ||
+						p.Protocol == q.Protocol && p.Number == q.Number
+				}) {
+					e.Ports = append(e.Ports, p)
+				}
+			}
+			exports = append(exports, e)
+		}
+		m, _ := conflict.Merge(exports)
+		vip := derived.Service("shop", "web", "m", &m, m.Families, nil, nil).Spec.Ports
+		for _, e := range exports {
+			src := source(e.Cluster)
+			want := map[clusterset.Port]int32{} // by protocol and number
+			for i, p := range e.Ports {
+				target := int32(10_000 + i)
+				port := hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &target}
+				src.Ports = append(src.Ports, port)
+				want[clusterset.Port{Protocol: p.Protocol, Number: p.Number}] = target
+			}
+			slice := Desired(src, imported(&m))
+			for _, p := range vip {
+				leads := int32(0)
+				for _, q := range slice.Ports {
+					if *q.Name == p.Name && *q.Protocol == p.Protocol {
+						leads = *q.Port
+					}
+				}
+				if leads != want[clusterset.Port{Protocol: p.Protocol, Number: p.Port}] {
+					t.Fatalf("seed %d: %d/%s leads to %d of cluster %s; exports %+v; merged %+v",
+						seed, p.Port, p.Protocol, leads, e.Cluster, exports, m.Ports)
+				}
+			}
+		}
 	}
 }
 
@@ -119,16 +162,6 @@ func TestS1WhatAnImportedSliceBears(t *testing.T) {
 	if e.NodeName != nil || e.TargetRef != nil || *e.Zone != "z1" || *e.Hostname != "web-0" || e.Hints != nil ||
 		s.Endpoints[1].Zone != nil {
 		t.Errorf("endpoints %+v", s.Endpoints)
-	}
-}
-
-// TestC6HintsWhereDistributionAsks: every endpoint is put into its zone.
-func TestC6HintsWhereDistributionAsks(t *testing.T) {
-	m := merged(nil)
-	m.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
-	e := Desired(source("a"), imported(m)).Endpoints
-	if e[0].Hints == nil || e[0].Hints.ForZones[0].Name != "z1" || e[1].Hints != nil {
-		t.Errorf("hints %+v", e)
 	}
 }
 
@@ -363,5 +396,39 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	)
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("a port that is of another protocol from now on: %+v", c.Update)
+	}
+}
+
+// TestC6TrafficDistribution: kube-proxy honours hints only if each ready endpoint has them. So an endpoint that has no zone
+// or no node gets one that no client is in, and a zone that is no label value never reaches the API server as a hint.
+func TestC6TrafficDistribution(t *testing.T) {
+	m := merged(map[string]string{"": ""}, clusterset.Port{Protocol: corev1.ProtocolTCP, Number: 80})
+	own := source("a", "")
+	own.Native = []discoveryv1.Endpoint{
+		{Addresses: []string{"10.0.0.1"}, NodeName: to("node-1"), Zone: to("z")},
+		{Addresses: []string{"10.0.0.2"}, Zone: to(strings.Repeat("z", 64))},
+	}
+	for distribution, want := range map[string][2][]string{ // hints of own endpoints, and of another cluster's
+		"":               {{" ", " "}, {" ", " "}},
+		"PreferClose":    {{"z ", elsewhere + " "}, {"z1 ", elsewhere + " "}},
+		"PreferSameNode": {{"z node-1", elsewhere + " " + elsewhere}, {"z1 " + elsewhere, elsewhere + " " + elsewhere}},
+	} {
+		m.TrafficDistribution = distribution
+		for i, src := range []*Source{own, source("a", "")} {
+			var got []string
+			for _, e := range Desired(src, imported(m)).Endpoints {
+				zone, node := "", ""
+				if e.Hints != nil && len(e.Hints.ForZones) > 0 {
+					zone = e.Hints.ForZones[0].Name
+				}
+				if e.Hints != nil && len(e.Hints.ForNodes) > 0 {
+					node = e.Hints.ForNodes[0].Name
+				}
+				got = append(got, zone+" "+node)
+			}
+			if !slices.Equal(got, want[i]) {
+				t.Errorf("%q: hints %q, want %q", distribution, got, want[i])
+			}
+		}
 	}
 }

@@ -166,7 +166,7 @@ func unname(imported, exported []clusterset.Port) {
 	}
 	p, latest := exported[0], -1
 	for i, q := range imported {
-		rest, made := strings.CutPrefix(q.Name, conflict.PortName(p))
+		rest, made := strings.CutPrefix(q.Name, conflict.GivenName(p))
 		if !made || rest != "" && rest[0] != '-' || q.Protocol != p.Protocol || q.Number != p.Number {
 			continue
 		}

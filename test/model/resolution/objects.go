@@ -108,7 +108,7 @@ func DerivedName(namespace, name string) string {
 
 // ProxyName is the name of a port between the derived Service and kube-proxy (docs/decisions/0006).
 func ProxyName(p clusterset.Port) string {
-	return strings.ToLower(string(p.Protocol)) + "-" + strconv.Itoa(int(p.Number))
+	return "clusterset-" + strings.ToLower(string(p.Protocol)) + "-" + strconv.Itoa(int(p.Number))
 }
 
 // DerivedSpec is that of the derived Service svc; its addresses and families are as they are.

@@ -24,7 +24,16 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 	for _, export := range byAge {
 		m.Names[export.Cluster] = map[string]string{}
 		for _, port := range export.Ports {
-			union = place(union, export.Cluster, port, m.Type == mcsv1beta1.Headless)
+			union = place(union, port, m.Type == mcsv1beta1.Headless)
+		}
+	}
+	for _, export := range byAge { // what lost its name, and whose number another export has added under a free one
+		for _, port := range export.Ports {
+			for _, u := range union {
+				if isPort(u, port, m.Type == mcsv1beta1.Headless) {
+					u.ownName[export.Cluster] = port.Name
+				}
+			}
 		}
 	}
 	nameTheUnnamed(union)
@@ -39,16 +48,10 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 }
 
 // place finds a cluster's port its place in the union, if it gets one. appProtocol comes with the port that is
-// added, so it is that of the oldest export behind it. Of a headless union clients learn the number by the name, from
-// each cluster's slices, so there the name makes the port, and otherwise the number.
-func place(union []*unionPort, cluster string, port clusterset.Port, headless bool) []*unionPort {
+// added, so it is that of the oldest export that did not lose it.
+func place(union []*unionPort, port clusterset.Port, headless bool) []*unionPort {
 	for _, u := range union {
-		same := u.Number == port.Number
-		if headless {
-			same = u.Name == port.Name
-		}
-		if same && u.Protocol == port.Protocol {
-			u.ownName[cluster] = port.Name
+		if isPort(u, port, headless) {
 			return union
 		}
 	}
@@ -57,7 +60,16 @@ func place(union []*unionPort, cluster string, port clusterset.Port, headless bo
 			return union
 		}
 	}
-	return append(union, &unionPort{Port: port, ownName: map[string]string{cluster: port.Name}})
+	return append(union, &unionPort{port, map[string]string{}})
+}
+
+// isPort tells whether a cluster's port is a port of the union. Of a headless union clients learn the number by the name,
+// from each cluster's slices, so there the name makes the port, and otherwise the number.
+func isPort(u *unionPort, port clusterset.Port, headless bool) bool {
+	if headless {
+		return u.Name == port.Name && u.Protocol == port.Protocol
+	}
+	return u.Number == port.Number && u.Protocol == port.Protocol
 }
 
 // nameTheUnnamed makes names from protocol and number, because only a Service's single port may go without (K1645,

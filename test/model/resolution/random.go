@@ -15,11 +15,11 @@ import (
 
 // The pools are small, so that values meet. Ids differ where an order other than bytewise would sort them
 // otherwise; port names are
-// called like those that unnamed ports get.
+// called like those that unnamed ports and ports of derived Services get.
 var (
 	ids       = []string{"a", "a-b", "a.b", "a0", "ab", "b", "9", "10"}
 	zones     = []*time.Location{time.UTC, time.FixedZone("east", 3600), time.FixedZone("west", -3600)}
-	portNames = []string{"http", "web", "tcp-80", "tcp-80", "tcp-80-2"}
+	portNames = []string{"http", "web", "tcp-80", "tcp-80", "tcp-80-2", "clusterset-tcp-80"}
 	numbers   = []int32{80, 81, 443}
 	protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 	apps      = []string{"", "", "http", "kubernetes.io/h2c"}

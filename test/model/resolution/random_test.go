@@ -51,15 +51,13 @@ func TestRandomIsReplayedByItsSeed(t *testing.T) {
 // seenPort is a port of an export beside what became of it.
 type seenPort struct {
 	own, union clusterset.Port // union: of the same protocol and number, if there is one
-	inUnion    bool
-	name       string // that it serves
+	name       string          // that it serves
 	serves     bool
 	nameTaken  bool // by any port of the union
 }
 
 var portSituations = map[string]func(seenPort) bool{
-	"lost port":                     func(p seenPort) bool { return !p.serves },
-	"lost port that a younger adds": func(p seenPort) bool { return !p.serves && p.inUnion },
+	"lost port": func(p seenPort) bool { return !p.serves },
 	"renamed port": func(p seenPort) bool {
 		return p.serves && p.own.Name != "" && p.name != p.own.Name
 	},
@@ -147,7 +145,7 @@ func meet(met map[string]int, exports []clusterset.Export) {
 			for _, union := range m.Ports {
 				p.nameTaken = p.nameTaken || union.Name == own.Name
 				if union.Protocol == own.Protocol && union.Number == own.Number {
-					p.union, p.inUnion = union, true
+					p.union = union
 				}
 			}
 			for situation, holds := range portSituations {
