@@ -45,14 +45,19 @@ func ParseEndpoints(
 		return spec, nil, fmt.Errorf("addressType %q is neither IPv4 nor IPv6", spec.AddressType)
 	}
 	names := map[string]bool{}
-	for _, p := range spec.Ports {
-		if err := checkPort(p.Name, p.Protocol, p.Port, ptr.Deref(p.AppProtocol, "")); err != nil {
+	spec.Ports = nil
+	for _, p := range rec.Spec.Ports {
+		if !slices.Contains(protocols, p.Protocol) {
+			continue
+		}
+		if err := checkPort(p.Name, p.Port, ptr.Deref(p.AppProtocol, "")); err != nil {
 			return spec, nil, err
 		}
 		if names[p.Name] {
 			return spec, nil, fmt.Errorf("port %q is used twice", p.Name)
 		}
 		names[p.Name] = true
+		spec.Ports = append(spec.Ports, p)
 	}
 	spec.Endpoints = make([]hubv1alpha1.Endpoint, 0, len(rec.Spec.Endpoints))
 	for _, e := range rec.Spec.Endpoints {
@@ -91,13 +96,12 @@ func Claimable(address string, reserved []netip.Prefix) bool {
 	return err == nil && checkAddress(addr, reserved) == nil
 }
 
-// neverImported lists the ranges, beside those that netip knows, that no endpoint may be in: this network (RFC
-// 791), reserved and broadcast (RFC 1112); metadata services of clouds, which give out the credentials of machines;
-// and IPv6 ranges that contain IPv4 addresses (RFC 4291, RFC 6052, RFC 8215, RFC 3056), which would bypass the
-// checks on IPv4.
+// neverImported lists the ranges, beside those that netip knows, that no endpoint may be in: this network (RFC 791)
+// and broadcast; metadata services of clouds, which give out the credentials of machines; and IPv6 ranges that contain
+// IPv4 addresses in a form that Kubernetes refuses (RFC 4291), or anywhere (RFC 8215).
 var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("255.255.255.255/32"),
 	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba Cloud
 	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
 	netip.MustParsePrefix("192.0.0.192/32"),         // Oracle Cloud
@@ -106,11 +110,16 @@ var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Cloud
 	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud
 	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
-	netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("::ffff:0:0/96"),
-	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("2002::/16"),
+}
+
+// embedded lists the IPv6 ranges that contain IPv4 addresses (RFC 4291, RFC 6052, RFC 3056), and at which octet. What
+// holds for these addresses holds for those.
+var embedded = map[netip.Prefix]int{
+	netip.MustParsePrefix("::/96"):        12,
+	netip.MustParsePrefix("64:ff9b::/96"): 12,
+	netip.MustParsePrefix("2002::/16"):    2,
 }
 
 // checkAddress returns why no other cluster may have the address (SPEC S4), nil if one may.
@@ -136,6 +145,11 @@ func checkAddress(addr netip.Addr, reserved []netip.Prefix) error {
 	for _, p := range reserved {
 		if why == nil && p.Contains(addr) {
 			why = fmt.Errorf("is in %s, which --reserved-cidrs reserves for this cluster", p)
+		}
+	}
+	for p, at := range embedded {
+		if octets := addr.As16(); why == nil && p.Contains(addr) {
+			why = checkAddress(netip.AddrFrom4([4]byte(octets[at:at+4])), reserved)
 		}
 	}
 	if why != nil {

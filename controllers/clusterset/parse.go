@@ -1,7 +1,6 @@
 package clusterset
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,9 +27,9 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	ports, err := parsePorts(s.Ports)
 	e := Export{
 		Cluster: s.ClusterID, Namespace: s.ServiceNamespace, Name: s.ServiceName, Type: s.Type, Ports: ports,
-		SessionAffinity:       cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone),
-		InternalTrafficPolicy: ptr.Deref(s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
-		TrafficDistribution:   ptr.Deref(s.TrafficDistribution, ""),
+		SessionAffinity:       oneOf(s.SessionAffinity, affinities),
+		InternalTrafficPolicy: oneOf(ptr.Deref(s.InternalTrafficPolicy, ""), policies),
+		TrafficDistribution:   distributions[ptr.Deref(s.TrafficDistribution, "")],
 		Properties:            s.Properties,
 		Families:              s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 		Published: Published(rec).UTC(),
@@ -73,20 +72,10 @@ func check(e *Export) error {
 	if e.Type != mcsv1beta1.ClusterSetIP && e.Type != mcsv1beta1.Headless {
 		refuse("type %q is neither ClusterSetIP nor Headless", e.Type)
 	}
-	if e.SessionAffinity != corev1.ServiceAffinityNone && e.SessionAffinity != corev1.ServiceAffinityClientIP {
-		refuse("sessionAffinity %q is neither None nor ClientIP", e.SessionAffinity)
-	}
 	if c := e.SessionAffinityConfig; c != nil {
 		if t := *c.ClientIP.TimeoutSeconds; t < 1 || t > 86400 {
 			refuse("sessionAffinityConfig: a timeout of %d s is not within 1..86400", t)
 		}
-	}
-	if p := e.InternalTrafficPolicy; p != corev1.ServiceInternalTrafficPolicyCluster &&
-		p != corev1.ServiceInternalTrafficPolicyLocal {
-		refuse("internalTrafficPolicy %q is neither Cluster nor Local", p)
-	}
-	if !knownDistributions[e.TrafficDistribution] {
-		refuse("trafficDistribution %q is unknown", e.TrafficDistribution)
 	}
 	return errors.Join(append(problems, checkFamilies(e.Families), checkMetadata(e.Labels, e.Annotations))...)
 }
@@ -101,12 +90,29 @@ func checkCount(what string, n int) error {
 	return nil
 }
 
-// knownDistributions are the values that the API server of any supported version accepts; "" means none.
-var knownDistributions = map[string]bool{
-	"": true,
-	corev1.ServiceTrafficDistributionPreferClose:    true,
-	corev1.ServiceTrafficDistributionPreferSameZone: true,
-	corev1.ServiceTrafficDistributionPreferSameNode: true,
+// What Kubernetes knows today. A later one may add values: those have no effect, and their exporter says so.
+var (
+	affinities = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
+	policies   = []corev1.ServiceInternalTrafficPolicy{
+		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal,
+	}
+	protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
+)
+
+// oneOf returns value, or the first of known if it is not among them.
+func oneOf[T comparable](value T, known []T) T {
+	if slices.Contains(known, value) {
+		return value
+	}
+	return known[0]
+}
+
+// distributions has each trafficDistribution that a supported API server accepts, by the name that all of them accept:
+// PreferClose and PreferSameZone are one (KEP-3015).
+var distributions = map[string]string{
+	corev1.ServiceTrafficDistributionPreferClose:    corev1.ServiceTrafficDistributionPreferClose,
+	corev1.ServiceTrafficDistributionPreferSameZone: corev1.ServiceTrafficDistributionPreferClose,
+	corev1.ServiceTrafficDistributionPreferSameNode: corev1.ServiceTrafficDistributionPreferSameNode,
 }
 
 func checkOrigin(o *hubv1alpha1.Origin) error {
@@ -146,8 +152,11 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 	names, keys := map[string]bool{}, map[key]bool{}
 	var out []Port
 	for _, p := range in {
+		if !slices.Contains(protocols, p.Protocol) {
+			continue
+		}
 		port := Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port, AppProtocol: ptr.Deref(p.AppProtocol, "")}
-		if err := checkPort(port.Name, port.Protocol, &port.Number, port.AppProtocol); err != nil {
+		if err := checkPort(port.Name, &port.Number, port.AppProtocol); err != nil {
 			return nil, err
 		}
 		if port.Name == "" && len(in) > 1 {
@@ -164,12 +173,7 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 	return out, nil
 }
 
-func checkPort(name string, protocol corev1.Protocol, number *int32, appProtocol string) error {
-	switch protocol {
-	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
-	default:
-		return fmt.Errorf("port %q: protocol %q is none of TCP, UDP, SCTP", name, protocol)
-	}
+func checkPort(name string, number *int32, appProtocol string) error {
 	if number != nil && (*number < 1 || *number > 65535) {
 		return fmt.Errorf("port %q: %d is not within 1..65535", name, *number)
 	}

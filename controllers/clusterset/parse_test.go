@@ -57,7 +57,6 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"an unknown type":            {func(s *exportSpec) { s.Type = "ExternalName" }, "type"},
 		"port 0":                     {func(s *exportSpec) { s.Ports[0].Port = 0 }, "1..65535"},
 		"port 70000":                 {func(s *exportSpec) { s.Ports[0].Port = 70000 }, "1..65535"},
-		"a protocol of its own":      {func(s *exportSpec) { s.Ports[0].Protocol = "GRE" }, "protocol"},
 		"a port's name that is none": {func(s *exportSpec) { s.Ports[0].Name = "a b" }, "port"},
 		"a port twice":               {func(s *exportSpec) { s.Ports = append(s.Ports, s.Ports[0]) }, "twice"},
 		"an unnamed port of two": {func(s *exportSpec) {
@@ -67,7 +66,6 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"a family twice": {func(s *exportSpec) {
 			s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"}
 		}, "ipFamilies"},
-		"an unknown affinity": {func(s *exportSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
 		"a label that is none": {func(s *exportSpec) {
 			s.ExportedLabels = map[string]string{"k": long}
 		}, "exportedLabels"},
@@ -112,9 +110,6 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 				s.Properties[fmt.Sprint("p", i)] = ""
 			}
 		}, "properties: 17 are too many"},
-		"an unknown distribution": {func(s *exportSpec) {
-			s.TrafficDistribution = &long
-		}, "trafficDistribution"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := exportRecord()
@@ -130,16 +125,17 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 	reserved := []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
 	for family, addresses := range map[string][]string{
-		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4",
+		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "172.20.3.4",
 			"fd00::1", "nonsense", "0.1.2.3",
 			"100.100.100.200", "168.63.129.16", "192.0.0.192"},
-		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0",
+		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::127.0.0.1", "10.0.0.1", "fd00::1%eth0",
 			"fd00:ec2::254",
 			"fd00:ec2::23",
 			"fd20:ce::254",
 			"fd00:c1::a9fe:a9fe",
 			"fd00:42::42",
-			"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1"},
+			"64:ff9b::169.254.169.254", "64:ff9b::255.255.255.255", "64:ff9b::172.20.3.4", "64:ff9b:1::a9fe:a9fe",
+			"2002:a9fe:a9fe::1", "2002:6464:64c8::1"},
 	} {
 		rec := &hubv1alpha1.EndpointRecord{}
 		rec.Name = "u-1.a"

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -36,20 +38,38 @@ func RecordOf(
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		spec.Type = mcsv1beta1.Headless
 	}
-	for _, p := range svc.Spec.Ports {
-		spec.Ports = append(spec.Ports, hubv1alpha1.ServicePort{
-			Name:        p.Name,
-			Protocol:    cmp.Or(p.Protocol, corev1.ProtocolTCP),
-			Port:        p.Port,
-			AppProtocol: p.AppProtocol,
-		})
+	unknown := func(what, value string) {
+		const text = "%s %q is not known to this version of the agent"
+		leftOut = append(leftOut, fmt.Errorf(text, what, value))
 	}
-	spec.ExportedLabels, spec.ExportedAnnotations, leftOut = exportable(
-		export.Spec.ExportedLabels, export.Spec.ExportedAnnotations)
-	if d := ptr.Deref(svc.Spec.TrafficDistribution, ""); knownDistributions[d] {
+	for _, p := range svc.Spec.Ports {
+		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
+		if !slices.Contains(protocols, protocol) {
+			unknown("protocol", string(protocol))
+			continue
+		}
+		port := hubv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol}
+		spec.Ports = append(spec.Ports, port)
+	}
+	if err := checkCount("ports", len(spec.Ports)); err != nil {
+		leftOut = append(leftOut, err)
+		spec.Ports = mostNamed(spec.Ports, func(p hubv1alpha1.ServicePort) string { return p.Name }, last.Ports)
+	}
+	if a := svc.Spec.SessionAffinity; a != "" && !slices.Contains(affinities, a) {
+		unknown("sessionAffinity", string(a))
+		spec.SessionAffinity, spec.SessionAffinityConfig = affinities[0], nil
+	}
+	if p := svc.Spec.InternalTrafficPolicy; p != nil && !slices.Contains(policies, *p) {
+		unknown("internalTrafficPolicy", string(*p))
+		spec.InternalTrafficPolicy = nil
+	}
+	labels, annotations, invalidMetadata := exportable(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations)
+	spec.ExportedLabels, spec.ExportedAnnotations = labels, annotations
+	leftOut = append(leftOut, invalidMetadata...)
+	if d := ptr.Deref(svc.Spec.TrafficDistribution, ""); d == "" || distributions[d] != "" {
 		spec.TrafficDistribution = svc.Spec.TrafficDistribution
 	} else {
-		leftOut = append(leftOut, fmt.Errorf("trafficDistribution %q is not known to this version of the agent", d))
+		unknown("trafficDistribution", d)
 	}
 	invalid := func(annotation string, err error) {
 		if err != nil {
@@ -89,13 +109,30 @@ var exportAnnotations = []string{
 
 const annotationPrefix = "clusterset-dns.io/"
 
-// EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are
-// not IP addresses (FQDN). The record shares memory with slice.
+// mostNamed returns the first maxItems of ports, beginning with those that exported names: they may carry traffic.
+func mostNamed[P any](ports []P, name func(P) string, exported []hubv1alpha1.ServicePort) []P {
+	rank := func(p P) int {
+		if slices.ContainsFunc(exported, func(e hubv1alpha1.ServicePort) bool { return e.Name == name(p) }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ports, func(a, b P) int { return rank(a) - rank(b) })
+	return ports[:maxItems]
+}
+
+// EndpointsOf returns the record of one slice of a Service that is exported with these ports, without a revision.
+// What no other cluster can import is left out; leftOut has an error for each. ok is false if nothing can be imported:
+// the addresses are not IP addresses (FQDN). The record shares memory with slice.
 func EndpointsOf(
-	cluster, service string, slice *discoveryv1.EndpointSlice,
-) (spec hubv1alpha1.EndpointRecordSpec, ok bool) {
+	cluster, service string, exported []hubv1alpha1.ServicePort, slice *discoveryv1.EndpointSlice,
+) (spec hubv1alpha1.EndpointRecordSpec, leftOut []error, ok bool) {
+	leave := func(format string, args ...any) {
+		leftOut = append(leftOut, fmt.Errorf("EndpointSlice %s: "+format, append([]any{slice.Name}, args...)...))
+	}
 	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
-		return spec, false
+		leave("addressType %s has no IP addresses", slice.AddressType)
+		return spec, leftOut, false
 	}
 	spec = hubv1alpha1.EndpointRecordSpec{
 		Origin: hubv1alpha1.Origin{
@@ -110,10 +147,23 @@ func EndpointsOf(
 		spec.LastChangeTriggerTime = trigger
 	}
 	for _, p := range slice.Ports {
-		spec.Ports = append(spec.Ports, hubv1alpha1.EndpointPort{
+		port := hubv1alpha1.EndpointPort{
 			Name: ptr.Deref(p.Name, ""), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
 			Port: p.Port, AppProtocol: p.AppProtocol,
-		})
+		}
+		err := checkPort(port.Name, p.Port, ptr.Deref(p.AppProtocol, ""))
+		switch {
+		case err != nil:
+			leave("%w", err)
+		case !slices.Contains(protocols, port.Protocol):
+			leave("port %q: protocol %q is not known to this version of the agent", port.Name, port.Protocol)
+		default:
+			spec.Ports = append(spec.Ports, port)
+		}
+	}
+	if err := checkCount("ports", len(spec.Ports)); err != nil {
+		leave("%w", err)
+		spec.Ports = mostNamed(spec.Ports, func(p hubv1alpha1.EndpointPort) string { return p.Name }, exported)
 	}
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -121,13 +171,33 @@ func EndpointsOf(
 			continue
 		}
 		out := hubv1alpha1.Endpoint{
-			Address: e.Addresses[0], Hostname: ptr.Deref(e.Hostname, ""), Zone: ptr.Deref(e.Zone, ""),
+			Address: Canonical(e.Addresses[0]), Hostname: ptr.Deref(e.Hostname, ""), Zone: ptr.Deref(e.Zone, ""),
 			Ready: e.Conditions.Ready, Serving: e.Conditions.Serving, Terminating: e.Conditions.Terminating,
 		}
-		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
-			out.PodName = e.TargetRef.Name
+		if t := e.TargetRef; t != nil && t.Kind == "Pod" && len(validation.IsDNS1123Subdomain(t.Name)) == 0 {
+			out.PodName = t.Name
+		}
+		if n := len(e.Addresses) - 1; n > 0 {
+			leave("address %s: %d more addresses of the endpoint; Kubernetes gives no meaning to them", out.Address, n)
+		}
+		if len(validation.IsValidLabelValue(out.Zone)) > 0 {
+			leave("address %s: its zone, which is no label value", out.Address)
+			out.Zone = ""
+		}
+		if err := checkEndpoint(&out, slice.AddressType, nil); err != nil {
+			leave("%w", err)
+			continue
 		}
 		spec.Endpoints = append(spec.Endpoints, out)
 	}
-	return spec, true
+	return spec, leftOut, true
+}
+
+// Canonical returns an address of an EndpointSlice as Kubernetes writes it today. It once accepted others, such as
+// 10.0.0.01, and keeps them.
+func Canonical(address string) string {
+	if ip := netutils.ParseIPSloppy(address); ip != nil {
+		return ip.String()
+	}
+	return address
 }

@@ -58,15 +58,18 @@ func (s *state) endpointNames() (names []string) {
 	return names
 }
 
-// endpointSpecs returns the content of the records of the slices, sorted by the slices' names, so that messages list
-// errors in a stable order. It does not change the slices, which are the cache's.
-func endpointSpecs(cluster, service string, list []discoveryv1.EndpointSlice) (out []endpointSpec) {
+// setEndpoints sets the content of the records of the slices, sorted by the slices' names, so that messages list errors
+// in a stable order, and what is left out. It does not change the slices, which are the cache's.
+func (s *state) setEndpoints(list []discoveryv1.EndpointSlice) {
+	o := s.own.Spec.Origin
 	for _, slice := range kube.ByName(list) {
-		if spec, ok := clusterset.EndpointsOf(cluster, service, slice); ok {
-			out = append(out, endpointSpec{clusterset.EndpointRecordName(string(slice.UID), cluster), spec})
+		spec, leftOut, ok := clusterset.EndpointsOf(o.ClusterID, o.ServiceName, s.own.Spec.Ports, slice)
+		s.leftOut = append(s.leftOut, leftOut...)
+		if ok {
+			name := clusterset.EndpointRecordName(string(slice.UID), o.ClusterID)
+			s.wanted = append(s.wanted, endpointSpec{name, spec})
 		}
 	}
-	return out
 }
 
 // publishSlice writes one EndpointRecord, if the hub's differs from spec, and returns when to look again.

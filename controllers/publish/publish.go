@@ -74,6 +74,7 @@ type state struct {
 	own       *hubv1alpha1.ServiceExportRecord       // in this cluster; nil if there is none
 	published *hubv1alpha1.ServiceExportRecord       // on the hub; nil if there is none
 	wanted    []endpointSpec                         // what this member's EndpointRecords must be
+	leftOut   []error                                // what of the slices no other cluster can import
 	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub, by name; the cache's
 	wrote     bool                                   // whether this pass has written to the hub
 }
@@ -111,7 +112,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	again, err := r.publish(ctx, &s)
 	if s.own != nil {
-		err = errors.Join(err, r.report(ctx, s.own, err))
+		err = errors.Join(err, r.report(ctx, &s, err))
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -156,7 +157,7 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 	}
 	var list discoveryv1.EndpointSliceList
 	err = r.Local.List(ctx, &list, client.InNamespace(service.Namespace), byService)
-	s.wanted = endpointSpecs(r.Cluster, service.Name, list.Items)
+	s.setEndpoints(list.Items)
 	return s, err
 }
 

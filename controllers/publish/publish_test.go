@@ -94,7 +94,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			endpoints: map[string]*hubv1alpha1.EndpointRecord{},
 		}
 		if !c.own.Withdrawn {
-			s.wanted = endpointSpecs("me", "web", []discoveryv1.EndpointSlice{slice})
+			s.setEndpoints([]discoveryv1.EndpointSlice{slice})
 		}
 		on := hub.WithObjects(c.hub...).Build()
 		r := reconcilerOf(nil, on, lease{}, &now)

@@ -23,13 +23,14 @@ const reportEvery = time.Minute
 
 // report sets the condition Published of the own record; serviceexport derives Ready from it. Conflicts of writes and
 // stale caches are not reported, because the next pass repairs them.
-func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportRecord, failed error) error {
+func (r *reconciler) report(ctx context.Context, s *state, failed error) error {
+	own := s.own
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) ||
 		apierrors.IsNotFound(failed) && !lacksNamespace(failed) {
 		return nil
 	}
-	out, changed := conditions.Set(
-		own.Status.Conditions, []metav1.Condition{published(own, failed)}, own.Generation, metav1.NewTime(r.Now()))
+	wanted := []metav1.Condition{published(own, s.leftOut, failed)}
+	out, changed := conditions.Set(own.Status.Conditions, wanted, own.Generation, metav1.NewTime(r.Now()))
 	recently := r.failedRecently(own.Name, failed != nil, r.Now())
 	if !changed || recently && reportsFailure(own) {
 		return nil
@@ -53,7 +54,7 @@ func lacksNamespace(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-func published(own *hubv1alpha1.ServiceExportRecord, failed error) metav1.Condition {
+func published(own *hubv1alpha1.ServiceExportRecord, leftOut []error, failed error) metav1.Condition {
 	c := metav1.Condition{Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue}
 	switch {
 	case failed != nil:
@@ -61,6 +62,8 @@ func published(own *hubv1alpha1.ServiceExportRecord, failed error) metav1.Condit
 		c.Message = "Publishing failed, and is retried: " + strings.ReplaceAll(failed.Error(), "\n", "; ")
 	case own.Spec.Withdrawn:
 		c.Reason, c.Message = hubv1alpha1.ReasonWithdrawn, "The hub has the withdrawal."
+	case len(leftOut) > 0:
+		c.Reason, c.Message = hubv1alpha1.ReasonPublishedInPart, errors.Join(leftOut...).Error()
 	default:
 		c.Reason, c.Message = hubv1alpha1.ReasonPublished, "The hub has this revision."
 	}

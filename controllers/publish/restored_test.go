@@ -39,7 +39,7 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
 	}
-	spec, _ := clusterset.EndpointsOf("east", "web", slice)
+	spec, _, _ := clusterset.EndpointsOf("east", "web", nil, slice)
 	spec.Revision = 1
 	export := func(namespace string) client.Object {
 		r := &hubv1alpha1.ServiceExportRecord{

@@ -59,6 +59,9 @@ func decide(s state) (record *hubv1alpha1.ServiceExportRecordSpec, export cluste
 				clusterset.AnnotationExternal),
 		)
 	}
+	if c := published(s.own); c != nil && c.Reason == hubv1alpha1.ReasonPublishedInPart {
+		leftOut = append(leftOut, errors.New(c.Message))
+	}
 	if err = errors.Join(leftOut...); err != nil {
 		return &spec, export, conditions.ValidWithout(err)
 	}
@@ -117,10 +120,7 @@ func ready(
 	if refused != "" {
 		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refused)
 	}
-	var c *metav1.Condition
-	if own != nil {
-		c = meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionPublished)
-	}
+	c := published(own)
 	switch {
 	case c == nil || c.Reason == hubv1alpha1.ReasonWithdrawn:
 		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
@@ -133,4 +133,12 @@ func ready(
 	}
 	return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
 		"Other clusters can import this Service.")
+}
+
+// published returns the condition that publish keeps on the own record, nil if there is none.
+func published(own *hubv1alpha1.ServiceExportRecord) *metav1.Condition {
+	if own == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionPublished)
 }

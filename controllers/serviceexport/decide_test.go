@@ -80,7 +80,7 @@ func TestE3E6WhatIsExported(t *testing.T) {
 			for n := range int32(300) {
 				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Port: 1000 + n})
 			}
-		}), "", "InvalidExport"},
+		}), mcsv1beta1.ClusterSetIP, "Valid"},
 		{"no export", nil, svc(nil), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -186,6 +186,25 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		len(spec.ExportedLabels) > 0 ||
 		!strings.Contains(valid.Message, "exportedLabels: 301") {
 		t.Errorf("too many labels: %v, %+v", spec, valid)
+	}
+}
+
+// TestE3WhatOfItsSlicesIsLeftOut is in Valid's message: publish states it on the own record.
+func TestE3WhatOfItsSlicesIsLeftOut(t *testing.T) {
+	own := &hubv1alpha1.ServiceExportRecord{}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(1_700_000_000, 0)}}
+	for _, reason := range []string{hubv1alpha1.ReasonPublishedInPart, hubv1alpha1.ReasonPublished} {
+		own.Status.Conditions = []metav1.Condition{
+			{Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: reason, Message: "address x"},
+		}
+		spec, _, valid := decide(state{
+			cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(nil), own: own,
+		})
+		named := strings.Contains(valid.Message, "address x")
+		if spec == nil || valid.Status != metav1.ConditionTrue ||
+			named != (reason == hubv1alpha1.ReasonPublishedInPart) || ready(own, spec, "").Reason != "Exported" {
+			t.Errorf("%s: %+v", reason, valid)
+		}
 	}
 }
 

@@ -338,14 +338,14 @@ func (s *snapshot) nativeSources(own string) (out []*endpoints.Source) {
 
 // nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
 func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *endpoints.Source {
-	spec, ok := clusterset.EndpointsOf(own, s.name.Name, slice)
+	spec, _, ok := clusterset.EndpointsOf(own, s.name.Name, nil, slice)
 	if !ok {
 		return nil
 	}
 	spec.Revision = slice.Generation
-	native := slice.Endpoints
-	if native == nil {
-		native = []discoveryv1.Endpoint{}
+	native := append([]discoveryv1.Endpoint{}, slice.Endpoints...)
+	for i, e := range native {
+		native[i].Addresses = []string{clusterset.Canonical(e.Addresses[0])} // as in other clusters
 	}
 	record := clusterset.EndpointRecordName(string(slice.UID), own)
 	return &endpoints.Source{Record: record, EndpointRecordSpec: spec, Native: native}

@@ -93,9 +93,6 @@ var publications = []publication{
 	refused("export an affinity of minus one second", "affinity", func(o object) {
 		o.spec("sessionAffinityConfig", object{"clientIP": object{"timeoutSeconds": -1}})
 	}, "timeout"),
-	refused("export a trafficDistribution that nobody knows", "distribution", func(o object) {
-		o.spec("trafficDistribution", "PreferThief")
-	}, "PreferThief"),
 	refused("export labels that are none", "labels", func(o object) {
 		o.spec("exportedLabels", object{"not a key!": "x"})
 	}, "exportedLabels"),

@@ -285,7 +285,7 @@ func ready(clusters ...string) func(*mcsv1beta1.ServiceImport) error {
 }
 
 // byNumber are the names under which kube-proxy finds ports.
-var byNumber = regexp.MustCompile("^(tcp|udp|sctp)-[0-9]+$")
+var byNumber = regexp.MustCompile("^clusterset-(tcp|udp|sctp)-[0-9]+$")
 
 // endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready
 // endpoints. Ports are named as

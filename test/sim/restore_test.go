@@ -43,7 +43,7 @@ func TestARestoredHubShowsASliceAsOfItsFormerService(t *testing.T) {
 		rec := &hubv1alpha1.EndpointRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: string(s.UID) + "." + m.id},
 		}
-		rec.Spec, _ = clusterset.EndpointsOf(m.id, tc.of.Name, s)
+		rec.Spec, _, _ = clusterset.EndpointsOf(m.id, tc.of.Name, nil, s)
 		rec.Spec.Revision = 1
 		before := w.hub.Snapshot()
 		w.must(w.hub.Create(api.Member+m.id, rec, false))

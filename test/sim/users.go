@@ -151,7 +151,8 @@ func (w *World) ports() []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for i := range 1 + w.rng.IntN(3) {
 		p := corev1.ServicePort{
-			Name: pick(w, []string{"http", "web", "tcp-80", "clusterset-tcp-80", "x"}), Port: pick(w, []int32{80, 81, 443}),
+			Name:     pick(w, []string{"http", "web", "tcp-80", "clusterset-tcp-80", "x"}),
+			Port:     pick(w, []int32{80, 81, 443}),
 			Protocol: pick(w, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP}),
 		}
 		if i == 0 && w.chance(0.2) {
@@ -358,7 +359,7 @@ func (w *World) endpoints(m *member, family discoveryv1.AddressType) []discovery
 		address := fmt.Sprintf("10.%d.0.%d", at, host)
 		switch family {
 		case discoveryv1.AddressTypeIPv6:
-			address = fmt.Sprintf("fd00:%d::%x", at, host)
+			address = fmt.Sprintf("fd00:%d::%x", 1+at, host)
 		case discoveryv1.AddressTypeFQDN:
 			address = fmt.Sprintf("host-%d.example.com", host)
 		}

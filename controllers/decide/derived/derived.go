@@ -138,8 +138,9 @@ func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFami
 // portPrefix begins the names of the derived Service's ports, and no protocol does: service meshes read one there.
 const portPrefix = "clusterset-"
 
-// PortName returns the name of a port on the derived Service. It does not depend on those of exporters. kube-proxy joins
-// Services and slices by port name and sees changes to both in any order, so a rename would always cut traffic (C9).
+// PortName returns the name of a port on the derived Service. It does not depend on those of exporters. kube-proxy
+// joins Services and slices by port name and sees changes to both in any order, so a rename would always cut traffic
+// (C9).
 func PortName(p clusterset.Port) string { return portPrefix + conflict.GivenName(p) }
 
 // IsPortName reports whether kube-proxy could take the name for that of a port of a derived Service.

@@ -105,7 +105,8 @@ func TestC9PortsKeepTheirNames(t *testing.T) {
 	for _, name := range []string{"http", "web", "", "tcp-81", "clusterset-tcp-81"} {
 		m := merged()
 		m.Ports[0].Name = name
-		if got := Service("shop", "web", "m", m, []corev1.IPFamily{v4}, nil, nil).Spec.Ports[0].Name; got != "clusterset-tcp-80" {
+		got := Service("shop", "web", "m", m, []corev1.IPFamily{v4}, nil, nil).Spec.Ports[0].Name
+		if got != "clusterset-tcp-80" {
 			t.Errorf("port %q is called %q, want clusterset-tcp-80", name, got)
 		}
 	}

@@ -66,7 +66,8 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 		clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53},
 	)
 	got := Desired(source("a", "web", "lost"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"clusterset-tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
+	names := portNames(got)
+	if !slices.Equal(names, []string{"clusterset-tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
 		*got.Ports[1].Port != 8080 {
 		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
@@ -399,8 +400,8 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	}
 }
 
-// TestC6TrafficDistribution: kube-proxy honours hints only if each ready endpoint has them. So an endpoint that has no zone
-// or no node gets one that no client is in, and a zone that is no label value never reaches the API server as a hint.
+// TestC6TrafficDistribution: kube-proxy honours hints only if each ready endpoint has them. So an endpoint that has no
+// zone or no node gets one that no client is in, and a zone that is no label value never reaches the API server.
 func TestC6TrafficDistribution(t *testing.T) {
 	m := merged(map[string]string{"": ""}, clusterset.Port{Protocol: corev1.ProtocolTCP, Number: 80})
 	own := source("a", "")

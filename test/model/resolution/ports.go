@@ -63,8 +63,8 @@ func place(union []*unionPort, port clusterset.Port, headless bool) []*unionPort
 	return append(union, &unionPort{port, map[string]string{}})
 }
 
-// isPort tells whether a cluster's port is a port of the union. Of a headless union clients learn the number by the name,
-// from each cluster's slices, so there the name makes the port, and otherwise the number.
+// isPort returns whether a cluster's port is a port of the union. Of a headless union clients learn the number by the
+// name, from each cluster's slices, so there the name makes the port, and otherwise the number.
 func isPort(u *unionPort, port clusterset.Port, headless bool) bool {
 	if headless {
 		return u.Name == port.Name && u.Protocol == port.Protocol

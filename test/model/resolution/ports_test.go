@@ -257,7 +257,8 @@ func TestC9YoungestOnlyAddsPorts(t *testing.T) {
 				delete(added, own)
 			}
 			for own, name := range added { // what lost its name serves a port that the youngest adds
-				if slices.ContainsFunc(is.Ports[len(was.Ports):], func(p clusterset.Port) bool { return p.Name == name }) {
+				isNew := func(p clusterset.Port) bool { return p.Name == name }
+				if slices.ContainsFunc(is.Ports[len(was.Ports):], isNew) {
 					was.Names[e.Cluster][own] = name
 				}
 			}

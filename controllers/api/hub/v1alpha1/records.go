@@ -260,9 +260,10 @@ const ReasonNotOwned = "NotOwned"
 
 // The reasons of ConditionPublished.
 const (
-	ReasonPublished = "Published" // the hub has this revision
-	ReasonWithdrawn = "Withdrawn" // the hub has the withdrawal
-	ReasonFailed    = "Failed"    // the hub refused it, or did not answer
+	ReasonPublished       = "Published"       // the hub has this revision
+	ReasonPublishedInPart = "PublishedInPart" // it has, without what the message names of the EndpointSlices
+	ReasonWithdrawn       = "Withdrawn"       // the hub has the withdrawal
+	ReasonFailed          = "Failed"          // the hub refused it, or did not answer
 )
 
 // ServiceExportRecordList is a list of ServiceExportRecords.
