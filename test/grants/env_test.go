@@ -63,7 +63,10 @@ func start(t *testing.T) *set {
 	ctx := t.Context()
 	root, err := lab.Root()
 	must(t, err)
-	cs, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{Members: []string{"a", "b"}, Plane: planes})
+	cs, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{
+		Members: []string{"a", "b"}, Plane: planes,
+		AgentArgs: map[string][]string{"b": {"--reserved-cidrs", "10.77.0.0/16"}},
+	})
 	must(t, err)
 	t.Cleanup(cs.Stop)
 	s := &set{ClusterSet: cs, root: root, hub: admin(t, cs.Hub), clients: map[string]client.Client{}}

@@ -139,11 +139,11 @@ func (s *set) edits(t *testing.T) {
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 }
 
-// refused is an address of a's that no peer may claim, in as many revisions as it takes for the same Event of the
+// refused is an address of a's that b has reserved, in as many revisions as it takes for the same Event of the
 // same import to come again.
 func (s *set) refused(t *testing.T) {
 	svc := service("odd", 80)
-	s.a.exported(t, svc, "239.1.1.1")
+	s.a.exported(t, svc, "10.77.1.1")
 	for n := 7; n < 200 && again(t, s.b.Client, shop, "EndpointsRefused", svc.Name, 2) != nil; n++ {
 		address := fmt.Sprintf("10.1.0.%d", n)
 		change(t, s.a, slice(svc, ""), func(s *discoveryv1.EndpointSlice) {
