@@ -24,8 +24,8 @@ PROGRAMS ?= ./cmd/...
 .PHONY: demo
 demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
 	@mkdir -p bin/demo
-	@# As build does, without the plugins that it does not start. It shows how far it is: the first time takes minutes.
-	$(GO) run ./test/lab/gobuild/run -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/...
+	@# As build does, without the plugins that it does not start, and the laboratory. The first time takes minutes.
+	$(GO) run ./test/lab/programs/build -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/...
 	LAB_BIN=bin/demo bin/demo/clusterset-lab demo
 
 .PHONY: test

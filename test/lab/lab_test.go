@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab/programs"
 )
 
 func TestMain(m *testing.M) {
@@ -124,15 +126,11 @@ const ordinary = 2 * time.Minute // far more than a request takes
 func TestProgramsAreOfTheVersionsThatTheyClaim(t *testing.T) {
 	c := controlPlane(t)
 	out := kubectl(t, c, "version")
-	for _, want := range []string{"Client Version: " + KubernetesVersion, "Server Version: " + KubernetesVersion} {
-		if !strings.Contains(out, want+"\n") {
+	// One that is installed may be of another patch release.
+	for _, want := range []string{"Client Version: v" + programs.Minor, "Server Version: v" + programs.Minor} {
+		if !strings.Contains(out, want+".") {
 			t.Errorf("kubectl version lacks %q:\n%s", want, out)
 		}
-	}
-	mod, err := os.ReadFile(folder(t, "test/lab/controlplane/go.mod"))
-	must(t, err)
-	if want := "k8s.io/kubernetes " + ownVersion; !strings.Contains(string(mod), "require "+want+"\n") {
-		t.Errorf("controlplane/go.mod does not require %s", want)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,50 +173,6 @@ func TestPortsAreGivenOnceAndOnlyWhereFreeForUDPAndTCP(t *testing.T) {
 			t.Errorf("port %d counts as free: %v, want %v", i, !want, want)
 		}
 	}
-}
-
-func TestASetOfEnvtestIsUsedIfItIsOfThisVersion(t *testing.T) {
-	t.Setenv("HOME", t.TempDir())
-	set := func(version string) (dir string) {
-		dir = t.TempDir()
-		must(
-			t,
-			os.WriteFile(
-				filepath.Join(dir, "kube-apiserver"),
-				[]byte("#!/bin/sh\necho Kubernetes "+version+"\n"),
-				0o755,
-			),
-		)
-		must(t, os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o755))
-		return dir
-	}
-	names := []string{"etcd", "kube-apiserver", "kube-controller-manager"}
-	own := set(KubernetesVersion)
-	t.Setenv("KUBEBUILDER_ASSETS", own)
-	paths, missing := installed(t.Context(), names)
-	if paths["etcd"] != filepath.Join(own, "etcd") || paths["kube-apiserver"] != filepath.Join(own, "kube-apiserver") ||
-		!slices.Equal(missing, names[2:]) {
-		t.Errorf("of a set of this version are used %v, and %v is built", paths, missing)
-	}
-	t.Setenv("KUBEBUILDER_ASSETS", set("v1.20.0"))
-	if paths, missing = installed(t.Context(), names); len(paths) > 0 || !slices.Equal(missing, names) {
-		t.Errorf("of a set of another version are used %v, and %v is built", paths, missing)
-	}
-}
-
-func TestBuildersTakeTurns(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lock(t.Context(), path)
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := lock(ctx, path); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the second builder did not wait: %v", err)
-	}
-	unlock()
-	unlock, err = lock(t.Context(), path)
-	must(t, err)
-	unlock()
 }
 
 // Require, with an apt-get that only writes down what it is told.

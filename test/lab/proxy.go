@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab/programs"
 )
 
 // proxyAccount is what kubeadm gives kube-proxy: a ServiceAccount with the API server's own role for it.
@@ -48,7 +50,7 @@ type Proxy struct {
 func StartProxy(
 	ctx context.Context, c *ControlPlane, node, mode string, in func(func() error) error,
 ) (*Proxy, error) {
-	path, err := programs(ctx, "kube-proxy")
+	path, err := programs.Find(ctx, []string{"kube-proxy"})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package gobuild runs go build and shows how far it is. It knows nothing of what is built.
+// Package gobuild runs builds of Go programs and shows how far they are. It knows nothing of what is built.
 package gobuild
 
 import (
@@ -12,43 +12,69 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
-// Run runs go build with flags and packages, args, in the folder dir. It adds env to this process's environment, and
-// writes to standard error how many packages are compiled and how long the rest takes. Its error has what go printed.
-func Run(ctx context.Context, dir string, env []string, args ...string) error {
-	return run(ctx, dir, env, newScreen(os.Stderr), args)
+// Build is a go build with flags and packages, Args, in the folder Dir. Env comes beside this process's environment.
+type Build struct {
+	Dir       string
+	Env, Args []string
 }
 
-func run(ctx context.Context, dir string, env []string, out *screen, args []string) error {
+// Run runs builds. It writes to standard error how many packages of all of them are compiled and how long the rest
+// takes. Its error has what go printed.
+func Run(ctx context.Context, builds ...Build) error {
+	return run(ctx, newScreen(os.Stderr), builds)
+}
+
+func run(ctx context.Context, out *screen, builds []Build) error {
 	defer out.end()
-	todo, err := stale(ctx, dir, env, out, args)
-	if err != nil {
-		return err
+	p := progress{todo: map[string]int64{}, began: time.Now()}
+	for _, b := range builds {
+		if err := b.stale(ctx, out, p.todo); err != nil {
+			return err
+		}
 	}
-	p := progress{todo: todo, began: time.Now()}
-	for _, size := range todo {
+	for _, size := range p.todo {
 		p.all += size
 	}
-	return command(ctx, dir, env, append([]string{"build", "-v"}, args...), nil, func(line string) bool {
-		if !p.compiles(line) {
-			return false
+	// One compiles after the other, so that what two of them need is compiled once. Each links while the next compiles.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(builds))
+	var links sync.WaitGroup
+	defer links.Wait()
+	for i, b := range builds {
+		compile := append([]string{"list", "-export", "-deps", "-v", "-f", ""}, withoutOutput(b.Args)...)
+		err := b.command(ctx, compile, nil, func(line string) bool {
+			if !p.compiles(line) {
+				return false
+			}
+			out.show(p.String())
+			return true
+		})
+		if err != nil {
+			cancel() // the links
+			return err
 		}
-		out.show(p.String())
-		return true
-	})
+		links.Go(func() {
+			errs[i] = b.command(ctx, append([]string{"build"}, b.Args...), nil, func(string) bool { return false })
+		})
+	}
+	links.Wait()
+	return errors.Join(errs...)
 }
 
-// stale gives the packages that have to be compiled, with the size of their sources in bytes. Modules are downloaded
-// first.
-func stale(ctx context.Context, dir string, env []string, out *screen, args []string) (map[string]int64, error) {
+// stale adds to todo the packages that have to be compiled, with the size of their sources in bytes. Modules are
+// downloaded first.
+func (b Build) stale(ctx context.Context, out *screen, todo map[string]int64) error {
 	var listed bytes.Buffer
 	modules := 0
 	// A template, since -json with some of the fields forgets embedded files, and then everything is stale.
 	const each = `{{if .Stale}}{{.ImportPath}}|{{.Dir}}|{{join .GoFiles "|"}}|{{join .SFiles "|"}}{{end}}`
-	list := append([]string{"list", "-deps", "-f", each}, withoutOutput(args)...)
-	err := command(ctx, dir, env, list, &listed, func(line string) bool {
+	list := append([]string{"list", "-deps", "-f", each}, withoutOutput(b.Args)...)
+	err := b.command(ctx, list, &listed, func(line string) bool {
 		if !strings.HasPrefix(line, "go: downloading ") {
 			return false
 		}
@@ -57,9 +83,8 @@ func stale(ctx context.Context, dir string, env []string, out *screen, args []st
 		return true
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	todo := map[string]int64{}
 	for line := range strings.Lines(listed.String()) {
 		p := strings.Split(strings.TrimSpace(line), "|")
 		if len(p) < 2 {
@@ -72,7 +97,7 @@ func stale(ctx context.Context, dir string, env []string, out *screen, args []st
 			}
 		}
 	}
-	return todo, nil
+	return nil
 }
 
 // withoutOutput removes -o, which go list does not have.
@@ -88,10 +113,10 @@ func withoutOutput(args []string) (rest []string) {
 }
 
 // command runs go. Lines of standard error that take does not accept become the error's text.
-func command(ctx context.Context, dir string, env, args []string, out io.Writer, take func(line string) bool) error {
+func (b Build) command(ctx context.Context, args []string, out io.Writer, take func(line string) bool) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Stdout = dir, out
-	cmd.Env = append(append(os.Environ(), "GOGC="+collect()), env...)
+	cmd.Dir, cmd.Stdout = b.Dir, out
+	cmd.Env = append(append(os.Environ(), "GOGC="+collect()), b.Env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the compilers end with it
 	cmd.WaitDelay = 10 * time.Second
 	said, err := cmd.StderrPipe()

@@ -39,7 +39,7 @@ func TestOnlyWhatIsStaleCounts(t *testing.T) {
 		t.Helper()
 		out.Reset()
 		s.shown = time.Time{}
-		if err := run(t.Context(), dir, env, s, []string{"-o", program, "."}); err != nil {
+		if err := run(t.Context(), s, []Build{{Dir: dir, Env: env, Args: []string{"-o", program, "."}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,9 +64,44 @@ func TestOnlyWhatIsStaleCounts(t *testing.T) {
 	}
 }
 
+func TestWhatTwoBuildsNeedCountsOnce(t *testing.T) {
+	dir, env := module(t, "package lib\n\nfunc F() { println(1) } // "+t.TempDir()+"\n")
+	other := strings.Replace(dir, filepath.Base(dir), "other", 1)
+	if err := os.Mkdir(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/other\n\ngo 1.26\n\nrequire example.com/m v1.0.0\n\nreplace example.com/m => " +
+			dir + "\n",
+		"main.go": "package main\n\nimport \"example.com/m/lib\"\n\nfunc main() { lib.F() }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	builds := []Build{
+		{Dir: dir, Env: env, Args: []string{"-o", filepath.Join(dir, "p"), "."}},
+		{Dir: other, Env: env, Args: []string{"-o", filepath.Join(other, "p"), "."}},
+	}
+	if err := run(t.Context(), &screen{out: &out, terminal: true}, builds); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range builds {
+		if _, err := os.Stat(filepath.Join(b.Dir, "p")); err != nil {
+			t.Error(err)
+		}
+	}
+	if !strings.Contains(out.String(), "1 of 3 packages") {
+		t.Errorf("two programs that use one package show %q", out.String())
+	}
+}
+
 func TestTheErrorHasWhatTheCompilerPrinted(t *testing.T) {
 	dir, env := module(t, "package lib\n\nfunc F() { undefined() }\n")
-	err := run(t.Context(), dir, env, &screen{out: &strings.Builder{}}, []string{"-o", filepath.Join(dir, "p"), "."})
+	err := run(t.Context(), &screen{out: &strings.Builder{}}, []Build{
+		{Dir: dir, Env: env, Args: []string{"-o", filepath.Join(dir, "p"), "."}},
+	})
 	if err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
 		t.Errorf("the error is %v", err)
 	}

@@ -1,4 +1,4 @@
-package lab
+package programs
 
 import (
 	"cmp"
@@ -12,31 +12,28 @@ import (
 	"strings"
 )
 
-// ownVersion of Kubernetes is what controlplane/go.mod requires.
-const ownVersion = "v1.36.3"
+// own is the version of Kubernetes that controlplane/go.mod requires.
+const own = "v1.36.3"
 
-// KubernetesVersion is that of all programs of Kubernetes that the laboratory runs: K8S in the environment, for example
+// Kubernetes is the version of all programs of Kubernetes that the laboratory runs: K8S in the environment, for example
 // v1.32.13, or the one that its module requires.
-var KubernetesVersion = cmp.Or(os.Getenv("K8S"), ownVersion)
+var Kubernetes = cmp.Or(os.Getenv("K8S"), own)
 
-// minor is the version without patch, as the folders of envtest have it.
-var minor = strings.Join(strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")[:2], ".")
-
-// ServiceCIDRs tells whether this version of Kubernetes serves networking.k8s.io/v1 ServiceCIDR and IPAddress.
-func ServiceCIDRs() bool { return minor >= "1.33" }
+// Minor is the version without patch, as the folders of envtest have it.
+var Minor = strings.Join(strings.Split(strings.TrimPrefix(Kubernetes, "v"), ".")[:2], ".")
 
 // module gives the folder of the module from which the programs are built, and flags of go build. For another version
-// than ownVersion it is made in dir, and requires what that version's own go.mod does, etcd included.
+// than own it is made in dir, and requires what that version's own go.mod does, etcd included.
 func module(ctx context.Context, root, dir string) (folder string, flags []string, err error) {
-	own := filepath.Join(root, "test", "lab", "controlplane")
-	if KubernetesVersion == ownVersion {
-		return own, nil, nil
+	lab := filepath.Join(root, "test", "lab", "controlplane")
+	if Kubernetes == own {
+		return lab, nil, nil
 	}
-	minorOf, ok := strings.CutPrefix(KubernetesVersion, "v1.")
+	minorOf, ok := strings.CutPrefix(Kubernetes, "v1.")
 	if !ok {
-		return "", nil, fmt.Errorf("K8S is %q: set it to a version like %s", KubernetesVersion, ownVersion)
+		return "", nil, fmt.Errorf("K8S is %q: set it to a version like %s", Kubernetes, own)
 	}
-	files, err := filepath.Glob(filepath.Join(own, "*.go"))
+	files, err := filepath.Glob(filepath.Join(lab, "*.go"))
 	if err != nil {
 		return "", nil, err
 	}
@@ -57,7 +54,7 @@ func module(ctx context.Context, root, dir string) (folder string, flags []strin
 		"mod",
 		"download",
 		"-json",
-		"k8s.io/kubernetes@"+KubernetesVersion,
+		"k8s.io/kubernetes@"+Kubernetes,
 	); err != nil {
 		return "", nil, err
 	}
@@ -72,9 +69,9 @@ func module(ctx context.Context, root, dir string) (folder string, flags []strin
 	}
 	const kubernetes = "k8s.io/kubernetes"
 	edit := []string{
-		"mod", "edit", "-module=controlplane", "-require=" + kubernetes + "@" + KubernetesVersion,
+		"mod", "edit", "-module=controlplane", "-require=" + kubernetes + "@" + Kubernetes,
 		// Else a package that this version lacks would bring a newer version instead of an error.
-		"-replace=" + kubernetes + "=" + kubernetes + "@" + KubernetesVersion,
+		"-replace=" + kubernetes + "=" + kubernetes + "@" + Kubernetes,
 	}
 	for _, r := range mod.Replace { // what upstream has in one repository is published as modules of version 0
 		path := r.Old.Path
