@@ -1,6 +1,7 @@
 package packets
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -27,11 +28,12 @@ func TestVIPIsReachedFromEveryClusterByBothFamilies(t *testing.T) {
 func TestNobodyIsRefusedForAnEarlierQuestion(t *testing.T) {
 	w, ns := clusters(t)
 	svc := service(ns, tcp("http", 80))
-	svc.Spec.ClusterIP = "10.96.200.200"
+	number := int(ran.Load()) // so that it can be run again
+	svc.Spec.ClusterIP = fmt.Sprintf("10.96.200.%d", number%250+1)
 	vip := netip.AddrPortFrom(netip.MustParseAddr(svc.Spec.ClusterIP), 80)
 	again := func() error {
 		return w.a.pod.Do(func() error {
-			from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.a.pod.v4, 20_000)) // of no ephemeral range
+			from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.a.pod.v4, uint16(20_000+number)))
 			c, err := (&net.Dialer{Timeout: answerLimit, LocalAddr: from}).Dial("tcp", vip.String())
 			if err == nil {
 				c.Close()
