@@ -27,7 +27,8 @@ func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u"},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
-	s := &state{endpoints: map[string]*hubv1alpha1.EndpointRecord{}}
+	s := &state{own: &hubv1alpha1.ServiceExportRecord{}, endpoints: map[string]*hubv1alpha1.EndpointRecord{}}
+	s.own.Spec.Origin = hubv1alpha1.Origin{ClusterID: "me", ServiceNamespace: "shop", ServiceName: "web"}
 	for _, step := range []struct{ address, trigger, published string }{
 		{"10.0.0.1", "2026-01-01T00:00:00.5Z", "2026-01-01T00:00:00.5Z"},
 		{"10.0.0.1", "2026-01-01T00:01:00Z", "2026-01-01T00:00:00.5Z"},
@@ -37,7 +38,9 @@ func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 		now = now.Add(time.Minute)
 		slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: step.trigger}
 		slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{step.address}}}
-		wanted := endpointSpecs("me", "web", []discoveryv1.EndpointSlice{slice})[0]
+		s.wanted = nil
+		s.setEndpoints([]discoveryv1.EndpointSlice{slice})
+		wanted := s.wanted[0]
 		if _, err := r.publishSlice(t.Context(), s, wanted.name, wanted.spec); err != nil {
 			t.Fatal(err)
 		}
