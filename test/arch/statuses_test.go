@@ -27,7 +27,7 @@ func TestEveryStatusIsPatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if patches < 10 {
-		t.Errorf("only %d patches were found: are they written otherwise?", patches)
+	if patches == 0 {
+		t.Error("no patch was found: are they written otherwise?")
 	}
 }
