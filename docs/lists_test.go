@@ -90,10 +90,10 @@ func values(m map[string]string) (out []string) {
 	return out
 }
 
-// metrics are the names that are given to prometheus: in options, in descriptions, and in functions that make
-// descriptions.
+// metrics are the names that are given to prometheus: in options, in descriptions, in functions that make
+// descriptions, and in the gauges of a collector.
 func (s *source) metrics(t *testing.T) set {
-	out := set{}
+	out := s.gauges()
 	for _, f := range s.files {
 		if !slices.Contains(values(f.imports), "github.com/prometheus/client_golang/prometheus") {
 			continue
@@ -108,7 +108,7 @@ func (s *source) metrics(t *testing.T) set {
 					}
 				}
 			case *ast.CallExpr:
-				if method(n) != "NewDesc" {
+				if method(n) != "NewDesc" || len(around) > 0 && isCollector(around[len(around)-1]) {
 					return
 				}
 				if name, ok := s.value(n.Args[0], f, nil); ok {
@@ -133,6 +133,61 @@ func (s *source) metrics(t *testing.T) set {
 			}
 			s.put(out, name, c)
 		})
+	}
+	return out
+}
+
+// gauges are those that NewCollector of the plugins gets, and those that it adds to all of them.
+func (s *source) gauges() set {
+	out, common := set{}, []string{}
+	for _, f := range s.files {
+		f.each(func(n ast.Node, around []ast.Node) {
+			if l, ok := n.(*ast.CompositeLit); ok && len(around) > 0 && isCollector(around[len(around)-1]) {
+				common = append(common, s.gaugeNames(l, f)...)
+			}
+		})
+	}
+	for _, f := range s.files {
+		f.each(func(n ast.Node, _ []ast.Node) {
+			c, ok := n.(*ast.CallExpr)
+			if !ok || method(c) != "NewCollector" {
+				return
+			}
+			name, _ := s.value(c.Args[0], f, nil)
+			own, _ := c.Args[2].(*ast.CompositeLit)
+			for _, gauge := range append(s.gaugeNames(own, f), common...) {
+				s.put(out, "coredns_"+name+"_"+gauge, c)
+			}
+		})
+	}
+	return out
+}
+
+func isCollector(n ast.Node) bool {
+	d, ok := n.(*ast.FuncDecl)
+	return ok && d.Name.Name == "NewCollector"
+}
+
+// gaugeNames returns the names of a list of gauges.
+func (s *source) gaugeNames(list *ast.CompositeLit, f *file) (out []string) {
+	if list == nil {
+		return nil
+	}
+	if _, ok := list.Type.(*ast.ArrayType); !ok {
+		return nil
+	}
+	for _, e := range list.Elts {
+		gauge, ok := e.(*ast.CompositeLit)
+		if !ok || len(gauge.Elts) == 0 {
+			continue
+		}
+		first := gauge.Elts[0]
+		if kv, ok := first.(*ast.KeyValueExpr); ok {
+			first = kv.Value
+		}
+		if name, ok := s.value(first, f, nil); ok {
+			out = append(out, name)
+		}
 	}
 	return out
 }

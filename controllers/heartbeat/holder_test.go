@@ -153,7 +153,7 @@ func TestTheElectedReplicaPublishes(t *testing.T) {
 		}
 	}
 	elected := process("pod-b_2", local, hub, &now)
-	renewed := now
+
 	for began := now; !elected.MayPublish(); {
 		for range 2 {
 			_, _ = former.Reconcile(t.Context(), own)
@@ -163,7 +163,7 @@ func TestTheElectedReplicaPublishes(t *testing.T) {
 		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
 			t.Fatal(err)
 		}
-		renewed = lease.Spec.RenewTime.Time
+		renewed := lease.Spec.RenewTime.Time
 		if now.Sub(renewed) > 45*time.Second {
 			t.Fatalf("nobody has renewed since %v", renewed)
 		}

@@ -68,7 +68,7 @@ func described(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?:Name:\s+|desc\(\s*)"(\w+)"`).FindAllStringSubmatch(string(b), -1) {
+		for _, m := range regexp.MustCompile(`(?:Name:\s+|\t\{)"(\w+)"`).FindAllStringSubmatch(string(b), -1) {
 			out = append(out, "coredns_multicluster_"+m[1])
 		}
 	}
