@@ -173,9 +173,9 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	for i := range records.Items {
-		if records.Items[i].Spec.ClusterID != r.Cluster {
-			s.records = append(s.records, &records.Items[i])
+	for _, rec := range kube.ByName(records.Items) { // what is reported must not differ from pass to pass
+		if rec.Spec.ClusterID != r.Cluster {
+			s.records = append(s.records, rec)
 		}
 	}
 	return nil

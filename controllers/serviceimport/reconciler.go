@@ -138,6 +138,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported}
 		if c.Message = found.refused[s.copies[i].Spec.ClusterID]; c.Message != "" {
 			c.Status, c.Reason = metav1.ConditionFalse, hubv1alpha1.ReasonEndpointsRefused
+		} else if found.held {
+			continue // what the hub does not show may be refused still
 		}
 		if _, err := (reporter{r.Config}).set(ctx, &s.copies[i], c); err != nil {
 			return 0, err
