@@ -1,8 +1,6 @@
 package packets
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -20,39 +18,6 @@ func TestVIPIsReachedFromEveryClusterByBothFamilies(t *testing.T) {
 			c.wantAnswers(t, "tcp", netip.AddrPortFrom(vip, 80), "a1:8080", "a2:8080", "b1:8080")
 			c.wantAnswers(t, "udp", netip.AddrPortFrom(vip, 53), "a1:8081", "a2:8081", "b1:8081")
 		}
-	}
-}
-
-// TestNobodyIsRefusedForAnEarlierQuestion: what the other tests count as failures is not what the kernel remembers of a
-// question that came before kube-proxy had the address.
-func TestNobodyIsRefusedForAnEarlierQuestion(t *testing.T) {
-	w, ns := clusters(t)
-	svc := service(ns, tcp("http", 80))
-	number := int(ran.Load()) // so that it can be run again
-	svc.Spec.ClusterIP = fmt.Sprintf("10.96.200.%d", number%250+1)
-	vip := netip.AddrPortFrom(netip.MustParseAddr(svc.Spec.ClusterIP), 80)
-	again := func() error {
-		return w.a.pod.Do(func() error {
-			from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.a.pod.v4, uint16(20_000+number)))
-			c, err := (&net.Dialer{Timeout: answerLimit, LocalAddr: from}).Dial("tcp", vip.String())
-			if err == nil {
-				c.Close()
-			}
-			return err
-		})
-	}
-	if again() == nil {
-		t.Fatal("somebody answers at an address that no Service has")
-	}
-	w.a.create(t, svc)
-	w.a.create(t, w.a.endpoints(svc, "a1")...)
-	w.a.wantAnswers(t, "tcp", vip, "a1:8080")
-	if err := again(); !refused(err) {
-		t.Errorf("the kernel does not remember the first question: %v", err)
-	}
-	w.a.forget(t, "tcp", vip)
-	if err := again(); err != nil {
-		t.Error(err)
 	}
 }
 
