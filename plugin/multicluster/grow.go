@@ -10,7 +10,7 @@ import (
 //
 // The server starts a goroutine with 2 KiB of stack for each question. The plugins need 8, or 16 behind cache and
 // kubernetes, so the runtime copies the stack up to three times while the chain deepens. That is a fifth of the
-// server's CPU; docs/benchmarks.md, Ablations, has the measurement. The function below is the only hook that runs at
+// server's CPU, which the ablations of make bench measure. The function below is the only hook that runs at
 // the top of that goroutine, where there is next to nothing to copy. It belongs to the listener, so other blocks on it
 // gain, too. TCP and TLS have a goroutine for each connection and no copies; HTTPS has 7 % of them, and no such hook.
 //
