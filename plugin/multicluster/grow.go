@@ -15,7 +15,7 @@ import (
 // gain, too. TCP and TLS have a goroutine for each connection and no copies; HTTPS has 7 % of them, and no such hook.
 //
 // If several blocks on a listener have such a function, the server takes the last one. This one stays away if an
-// earlier block has one, because shed would bound nothing without its own. It calls the one that its own block has.
+// earlier block has one, which would not be called then. It calls the one that its own block has.
 func growStacks(c *caddy.Controller) {
 	for earlier := *c; earlier.ServerBlockIndex > 0; {
 		earlier.ServerBlockIndex--

@@ -11,7 +11,7 @@ import (
 
 type otherWriter struct{ dns.Writer }
 
-// The hook wraps what its block has, and leaves the listener to what an earlier block has, as shed does.
+// The hook wraps what its block has, and leaves the listener to what an earlier block has.
 func TestGrowStacksKeepsOthersWriters(t *testing.T) {
 	other := func(s *dnsserver.Server) dns.DecorateWriter {
 		if s == nil {

@@ -36,9 +36,8 @@ type Multicluster struct {
 	origins       []string // fully qualified, lower case
 	zones         []*reply.Zone
 	source        source
-	maxEndpoints  int           // M6; 0: all
-	limitTransfer bool          // maxEndpoints holds for transfers too
-	streams       chan struct{} // has an element for each question over TCP that is being answered; nil: no limit
+	maxEndpoints  int  // M6; 0: all
+	limitTransfer bool // maxEndpoints holds for transfers too
 	load          *reload.Load
 }
 
@@ -72,15 +71,6 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 func (m *Multicluster) serve(
 	ctx context.Context, w dns.ResponseWriter, r *dns.Msg, zone, at int,
 ) (rcode int, next bool, err error) {
-	if m.streams != nil && authority.OverStream(w) {
-		select {
-		case m.streams <- struct{}{}:
-			defer func() { <-m.streams }()
-		default:
-			shedTotal.Inc()
-			return dns.RcodeRefused, false, nil
-		}
-	}
 	name := r.Question[0].Name
 	q := query.Parse(name, at)
 	if !m.source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {

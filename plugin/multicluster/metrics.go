@@ -8,15 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// shedTotal counts what the option shed refuses. The metrics of watches and of what they hold are in
-// kube/metrics.go.
-var shedTotal = promauto.NewCounter(prometheus.CounterOpts{
-	Namespace: plugin.Namespace,
-	Subsystem: pluginName,
-	Name:      "shed_total",
-	Help:      "Questions over TCP that were refused by shed.",
-})
-
 // Version is the version of the program that has the plugin, if that is ours. Another CoreDNS has the plugin as a
 // module, with the module's version.
 var Version string

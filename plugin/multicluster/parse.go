@@ -108,7 +108,6 @@ var options = map[string]option{
 	"noendpoints":        {0, 0, ""},
 	"endpoint_pod_names": {0, 0, ""},
 	"max_endpoints":      {1, 2, "NUMBER [transfer]"},
-	"shed":               {1, 1, "NUMBER"},
 	"prefer":             {2, 3, "local CLUSTERID|zone ZONE [order|subset]"},
 	"zonal":              {0, 0, ""},
 	"nameserver":         {1, -1, "IP..."},
@@ -145,10 +144,6 @@ func (s *stanza) set(c *caddy.Controller, name string, args []string) (err error
 		if s.limitTransfer = len(args) == 2; s.limitTransfer && args[1] != "transfer" {
 			return c.Errf("max_endpoints %s may be followed by 'transfer' only: '%s'", args[0], args[1])
 		}
-	case "shed":
-		limit, err := number(c, name, args[0])
-		s.streams = make(chan struct{}, limit)
-		return err
 	case "prefer":
 		return s.prefer(c, args)
 	case "zonal":

@@ -48,7 +48,6 @@ func TestO1EveryOption(t *testing.T) {
 		labels app in (b,  a), x = y
 		endpoint_pod_names
 		max_endpoints 20
-		shed 100
 		prefer zone EU-west-1a
 		prefer local eu.Example subset
 		zonal
@@ -107,7 +106,6 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"ttl negative", "multicluster {\n ttl -1\n}", "in [0, 3600]"},
 		{"ttl missing", "multicluster {\n ttl\n}", "usage is 'ttl SECONDS'"},
 		{"noendpoints with argument", "multicluster {\n noendpoints x\n}", "usage is 'noendpoints'"},
-		{"shed", "multicluster {\n shed 0\n}", "at least 1"},
 		{"max_endpoints", "multicluster {\n max_endpoints 0\n}", "at least 1"},
 		{"nameserver", "multicluster {\n nameserver ns.example.org\n}", "must be an IP address"},
 		{"startup_timeout", "multicluster {\n startup_timeout 5\n}", "duration such as 5s"},

@@ -303,7 +303,7 @@ func withoutReady(f *Facts, b *corefile.Block) []report.Finding {
 
 // known are the options of our plugin (plugin/multicluster/README.md).
 var known = strings.Fields("kubeconfig endpoint tls ttl namespaces namespace_labels labels noendpoints " +
-	"endpoint_pod_names max_endpoints shed prefer zonal nameserver startup_timeout fallthrough")
+	"endpoint_pod_names max_endpoints prefer zonal nameserver startup_timeout fallthrough")
 
 // unknownOptions finds options that our plugin does not have.
 func unknownOptions(f *Facts, c *corefile.Corefile) (out []report.Finding) {
