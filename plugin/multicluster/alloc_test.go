@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -57,11 +56,7 @@ func large() *Multicluster {
 		}
 		x.Set(imp.Name+".test", catalog.Build(imp, slices), 1)
 	}
-	return &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, []netip.Addr{nameserver})},
-		source:  &fixed{index: x},
-	}
+	return serving(defaultTTL, x)
 }
 
 type hotQuestion struct {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -68,11 +67,7 @@ func TestN12HostNameThatDoesNotFit(t *testing.T) {
 			catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}),
 			1,
 		)
-		m := &Multicluster{
-			origins: []string{defaultZone},
-			zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
-			source:  &fixed{index: x},
-		}
+		m := serving(1, x)
 		service := label + "." + label + ".svc.clusterset.local."
 		for name, want := range map[string]string{
 			"": tc.service, "_http._tcp.": tc.port, "_tcp.": tc.protocol, label + ".": tc.cluster,
@@ -111,7 +106,7 @@ func TestM3NoDatagramIsTooLarge(t *testing.T) {
 	}
 	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless}
 	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", nil, eps)}), 1)
-	m.source = &fixed{index: x}
+	m.Source = &fixed{index: x}
 	listener, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

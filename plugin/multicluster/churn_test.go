@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
@@ -117,11 +116,7 @@ func signingKey(t *testing.T) string {
 // replies on their way back. No answer is of two versions, none fails to pack, and none is stale when it is over.
 func TestL3ChurnUnderLoad(t *testing.T) {
 	x := catalog.NewIndex()
-	m := &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
-		source:  &fixed{index: x},
-	}
+	m := serving(1, x)
 	h := chain(t, m)
 	var version [churned]atomic.Int64
 	set := func(i, v int) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/clusterset-dns/clusterset-dns/test/model"
@@ -38,12 +39,9 @@ var nameserver = netip.MustParseAddr("127.0.0.1")
 func handler(objs model.Objects) *Multicluster { return handlerIn(catalog.Topology{}, objs) }
 
 func handlerIn(t catalog.Topology, objs model.Objects) *Multicluster {
-	return &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, []netip.Addr{nameserver})},
-		source:  &fixed{index: index(objs, t)},
-		Next:    plugin.HandlerFunc(next),
-	}
+	m := serving(defaultTTL, index(objs, t))
+	m.Next = plugin.HandlerFunc(next)
+	return m
 }
 
 // handedOn is what the next plugin answers.
@@ -309,4 +307,13 @@ func TestL6TransferEqualsQueries(t *testing.T) {
 			t.Fatalf("transfer (+) differs from the answers to every name (-):\n%s", diff)
 		}
 	}
+}
+
+// serving answers from an index.
+func serving(ttl uint32, x *catalog.Index) *Multicluster {
+	m := &Multicluster{Stanza: authority.NewStanza[*catalog.Service](pluginName, ttl)}
+	m.Origins = []string{defaultZone}
+	m.Zones = []*reply.Zone{reply.NewZone(defaultZone, ttl, []netip.Addr{nameserver})}
+	m.Source = &fixed{index: x}
+	return m
 }

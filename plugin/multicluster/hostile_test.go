@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
@@ -70,11 +69,7 @@ func hostile(key string, topology catalog.Topology) (m *Multicluster, change fun
 		x.Set(key, catalog.Rebuild(x.Service(key), imp, from, topology), version)
 	}
 	set()
-	m = &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, []netip.Addr{nameserver})},
-		source:  &fixed{index: x},
-	}
+	m = serving(defaultTTL, x)
 	return m, func() {
 		from[0] = catalog.NewSlice("slice-00", "evil", []catalog.Port{{Name: "common", Number: uint16(version)}},
 			[]catalog.Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 200, 0, byte(version)}), Host: "h"}})

@@ -13,7 +13,7 @@ import (
 // the Service that it names.
 func (m *Multicluster) Metadata(ctx context.Context, state request.Request) context.Context {
 	name := state.QName()
-	zone, at := query.Zone(m.origins, name)
+	zone, at := query.Zone(m.Origins, name)
 	if zone < 0 {
 		return ctx
 	}
@@ -35,7 +35,7 @@ func (m *Multicluster) Metadata(ctx context.Context, state request.Request) cont
 	set("service", svc)
 	set("namespace", ns)
 	set("protocol", q.Proto)
-	if s := m.source.Index().Service(q.Service); s != nil {
+	if s := m.Source.Index().Service(q.Service); s != nil {
 		set("type", s.Type().String())
 	}
 	switch q.Kind {

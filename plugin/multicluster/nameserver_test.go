@@ -37,7 +37,7 @@ func TestM3NameserversFitEveryBuffer(t *testing.T) {
 		{"clusterset.local.", dns.TypeNS, 0, true, 40, 40, 80},
 	} {
 		m := handler(model.Objects{})
-		m.zones = []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, all)}
+		m.Zones = []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, all)}
 		for range 12 { // with and without a writer in between
 			msg, _ := ask(t, m, question(tc.name, tc.qtype, tc.edns), tc.tcp) // fails where the reply does not fit
 			rrs := msg.Answer

@@ -12,7 +12,7 @@ import (
 	"github.com/coredns/caddy"
 )
 
-func parseText(text string, keys ...string) (*stanza, error) {
+func parseText(text string, keys ...string) (*Multicluster, error) {
 	c := caddy.NewTestController("dns", text)
 	c.ServerBlockKeys = keys
 	return parse(c)
@@ -23,15 +23,15 @@ func TestO1Defaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.origins) != 1 || s.origins[0] != "clusterset.local." || s.ttl != 5 || s.startupTimeout != 5*time.Second ||
+	if len(s.Origins) != 1 || s.Origins[0] != "clusterset.local." || s.TTL != 5 || s.StartupTimeout != 5*time.Second ||
 		s.maxEndpoints != 0 ||
-		s.nameservers != nil {
+		s.Nameservers != nil {
 		t.Errorf("defaults: %+v", s)
 	}
 }
 
 func TestO1NoEndpoints(t *testing.T) {
-	if s, err := parseText("multicluster {\n noendpoints\n}"); err != nil || !s.config.NoEndpoints {
+	if s, err := parseText("multicluster {\n noendpoints\n}"); err != nil || !s.Config.NoEndpoints {
 		t.Errorf("noendpoints: %+v, %v", s, err)
 	}
 }
@@ -58,11 +58,11 @@ func TestO1EveryOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 ||
-		len(s.config.Namespaces) != 2 ||
-		s.config.Labels != "app in (a,b),x=y" || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
-		len(s.nameservers) != 2 || s.startupTimeout != time.Minute ||
-		s.config.Topology != (catalog.Topology{
+	if strings.Join(s.Origins, " ") != "a.example. b.example." || s.Config.Context != "other" || s.TTL != 30 ||
+		len(s.Config.Namespaces) != 2 ||
+		s.Config.Labels != "app in (a,b),x=y" || !s.Config.EndpointPodNames || s.maxEndpoints != 20 ||
+		len(s.Nameservers) != 2 || s.StartupTimeout != time.Minute ||
+		s.Config.Topology != (catalog.Topology{
 			Cluster: "eu.example", ClusterOnly: true, Zone: "eu-west-1a", Zonal: true,
 		}) ||
 		!s.Fall.Through("x.a.example.") ||

@@ -104,7 +104,7 @@ func TestT2TransferListsEverything(t *testing.T) {
 // zone eu-1a.
 func preferred(topology catalog.Topology) *Multicluster {
 	m := large()
-	x := m.source.(*fixed).index
+	x := m.Source.(*fixed).index
 	imp := &catalog.Import{Namespace: "test", Name: "h100", Type: catalog.Headless}
 	var from []*catalog.Slice
 	for c := range 5 {
@@ -179,7 +179,7 @@ func TestT2WindowTakesPreferredFirst(t *testing.T) {
 		{catalog.Topology{Cluster: "cluster-3", ClusterOnly: true}, 23, 20, 20},
 		{catalog.Topology{Cluster: "elsewhere", ClusterOnly: true}, 23, -1, 100},
 	} {
-		svc := preferred(tc.topology).source.Index().Service("h100.test")
+		svc := preferred(tc.topology).Source.Index().Service("h100.test")
 		seen := map[string]bool{}
 		for epoch := range uint64(100) {
 			w := catalog.Window{Max: tc.max, Epoch: epoch}

@@ -1,6 +1,7 @@
 package multicluster
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -25,8 +26,15 @@ func TestReadmeListsOptions(t *testing.T) {
 	for _, line := range strings.Split(block, "\n") {
 		listed = append(listed, strings.TrimSpace(line))
 	}
+	m := serving(defaultTTL, nil)
+	options := m.options()
+	maps.Copy(options, m.Shared())
 	for name, o := range options {
-		known = append(known, strings.TrimSpace(name+" "+o.usage))
+		if slices.Contains(kubernetesOptions, name) {
+			delete(options, name)
+			continue
+		}
+		known = append(known, strings.TrimSpace(name+" "+o.Usage))
 	}
 	slices.Sort(listed)
 	slices.Sort(known)

@@ -157,13 +157,13 @@ func TestN2NameserverOptionIsServed(t *testing.T) {
 func TestM6OneSubsetPerTTL(t *testing.T) {
 	for _, ttl := range []uint32{0, 1, 5, 3600} {
 		m := preferred(catalog.Topology{})
-		m.zones = []*reply.Zone{reply.NewZone(defaultZone, ttl, []netip.Addr{nameserver})}
-		if w := m.window(m.zones[0]); w.Max != 0 || w.Everyone {
+		m.Zones = []*reply.Zone{reply.NewZone(defaultZone, ttl, []netip.Addr{nameserver})}
+		if w := m.window(m.Zones[0]); w.Max != 0 || w.Everyone {
 			t.Errorf("without max_endpoints: %+v", w)
 		}
 		m.maxEndpoints = 7
 		before := uint64(time.Now().Unix()) / uint64(max(ttl, 1))
-		w := m.window(m.zones[0])
+		w := m.window(m.Zones[0])
 		if after := uint64(
 			time.Now().Unix(),
 		) / uint64(
@@ -174,11 +174,11 @@ func TestM6OneSubsetPerTTL(t *testing.T) {
 		}
 	}
 	m := preferred(catalog.Topology{})
-	m.zones = []*reply.Zone{reply.NewZone(defaultZone, 3600, []netip.Addr{nameserver})}
+	m.Zones = []*reply.Zone{reply.NewZone(defaultZone, 3600, []netip.Addr{nameserver})}
 	m.maxEndpoints = 7
 	const name = "h100.test.svc.clusterset.local."
 	for {
-		began := m.window(m.zones[0])
+		began := m.window(m.Zones[0])
 		var subset, glue, transferred []string
 		msg, _ := ask(t, m, question(name, dns.TypeA, 4096), true)
 		for _, rr := range msg.Answer {
@@ -201,7 +201,7 @@ func TestM6OneSubsetPerTTL(t *testing.T) {
 				}
 			}
 		}
-		if m.window(m.zones[0]).Epoch != began.Epoch {
+		if m.window(m.Zones[0]).Epoch != began.Epoch {
 			continue // an hour is over: once more
 		}
 		for _, all := range [][]string{subset, glue} {

@@ -1,7 +1,6 @@
 package multicluster
 
 import (
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/query"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -14,15 +13,13 @@ const chunk = 500
 // Transfer implements transfer.Transferer (L6). It sends all endpoints, also those that max_endpoints or
 // `prefer … subset` leaves out of an answer, unless limitTransfer is set.
 func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
-	synced := m.source.Synced() // before the index is read
-	current, services := m.source.Index().Snapshot()
 	// All endpoints, since another server's clients are elsewhere (T2), and always the same ones,
 	// since one serial has one content.
 	window := catalog.Window{Everyone: true}
 	if m.limitTransfer {
 		window.Max = m.maxEndpoints
 	}
-	return authority.Transfer(m.zones, zone, serial, current, synced, func(z *reply.Zone, out chan<- []dns.RR) {
+	return m.Send(zone, serial, func(z *reply.Zone, services []*catalog.Service, out chan<- []dns.RR) {
 		out <- z.VersionTXT(new(dns.Msg).SetQuestion("dns-version."+z.Suffix(), dns.TypeTXT)).Answer // N3
 		x := &xfr{z, window, out}
 		for _, s := range services {
@@ -30,9 +27,6 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 		}
 	})
 }
-
-// serial returns the zones' serial, and whether there is anything to transfer.
-func (m *Multicluster) serial() (uint32, bool) { return m.source.Index().Serial(), m.source.Synced() }
 
 // xfr is one transfer.
 type xfr struct {

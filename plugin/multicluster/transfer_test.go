@@ -11,7 +11,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/miekg/dns"
 )
 
@@ -43,11 +42,7 @@ func TestL6TransfersComeInBlocks(t *testing.T) {
 	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless, Ports: ports}
 	x := catalog.NewIndex()
 	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", ports, endpoints)}), 1)
-	m := &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, 5, []netip.Addr{nameserver})},
-		source:  &fixed{index: x},
-	}
+	m := serving(5, x)
 	rrs, most := transferred(t, m)
 	if most > chunk {
 		t.Errorf("%d records at once, want at most %d", most, chunk)
@@ -100,12 +95,12 @@ func (s *syncing) Synced() bool          { return s.synced.Load() }
 func TestL6NotifyFollowsTheSerial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := large()
-		source := &syncing{index: m.source.Index()}
-		m.source = source
+		source := &syncing{index: m.Source.Index()}
+		m.Source = source
 		stop, sent := make(chan struct{}), make(chan string, 10)
 		defer close(stop)
 		send := func(zone string) error { sent <- zone; return errors.New("nobody there") }
-		go authority.Notify(pluginName, m.origins, m.serial, send, stop)
+		go authority.Notify(pluginName, m.Origins, m.Serial, send, stop)
 		heard := func(when string, want int) {
 			t.Helper()
 			time.Sleep(3 * time.Second)

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 	"github.com/coredns/coredns/plugin/metadata"
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/test"
@@ -90,9 +92,9 @@ func (w *watch) delete(s *discoveryv1.EndpointSlice) { w.Feed().Delete(w.Strip(s
 // serving answers from a watch, with the option edns-subnet.
 func serving(s *watch) *External {
 	ns := []netip.Addr{netip.MustParseAddr("192.0.2.53")}
-	return &External{
-		origins: []string{zone}, zones: []*reply.Zone{reply.NewZone(zone, 30, ns)}, source: s, subnet: true,
-	}
+	e := &External{Stanza: authority.NewStanza[*names.Service](pluginName, 30), subnet: true}
+	e.Origins, e.Zones, e.Source = []string{zone}, []*reply.Zone{reply.NewZone(zone, 30, ns)}, s
+	return e
 }
 
 // three has a cluster in each of Europe, North America and Asia, the latter two with host names too or only.

@@ -1,6 +1,7 @@
 package external
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -30,8 +31,11 @@ func TestReadmeListsOptions(t *testing.T) {
 	for line := range strings.SplitSeq(block, "\n") {
 		listed = append(listed, strings.TrimSpace(line))
 	}
+	e := serving(nil)
+	options := e.options()
+	maps.Copy(options, e.Shared())
 	for name, o := range options {
-		known = append(known, strings.TrimSpace(name+" "+o.usage))
+		known = append(known, strings.TrimSpace(name+" "+o.Usage))
 		if !strings.Contains(readme(t), "* `"+name+"`") {
 			t.Errorf("README.md does not explain %s", name)
 		}
@@ -79,7 +83,7 @@ func TestReadmeCorefilesAreTaken(t *testing.T) {
 			c.Dispenser = caddyfile.NewDispenserTokens("README.md", server.Tokens[pluginName])
 			c.ServerBlockKeys = server.Keys
 			s, err := parseStanza(c)
-			if err != nil || !slices.Equal(s.origins, []string{zone}) {
+			if err != nil || !slices.Equal(s.Origins, []string{zone}) {
 				t.Errorf("%v, %v", s, err)
 			}
 		}
@@ -118,7 +122,7 @@ func TestStanzas(t *testing.T) {
 		switch {
 		case fails && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s %s: %v, want an error with %q", c.key, c.stanza, err, want)
-		case !fails && (err != nil || strings.Join(s.origins, " ") != want):
+		case !fails && (err != nil || strings.Join(s.Origins, " ") != want):
 			t.Errorf("%s %s: %v, %v, want %s", c.key, c.stanza, s, err, want)
 		}
 	}
@@ -126,8 +130,8 @@ func TestStanzas(t *testing.T) {
 		"nameserver 192.0.2.1 2001:db8::1\nstartup_timeout 2m\n}")
 	c.ServerBlockKeys = []string{"."}
 	s, err := parseStanza(c)
-	if err != nil || s.ttl != 7 || !s.subnet || len(s.nameservers) != 2 || s.startupTimeout.Minutes() != 2 ||
-		!s.Fall.Through("x.g.") || len(s.config.Namespaces) != 1 {
+	if err != nil || s.TTL != 7 || !s.subnet || len(s.Nameservers) != 2 || s.StartupTimeout.Minutes() != 2 ||
+		!s.Fall.Through("x.g.") || len(s.Config.Namespaces) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package authority has what the zones of both plugins share: options, refusals, the client's buffer size, NOTIFY and
-// transfers. It does not know what the zones hold.
+// Package authority has what the zones of both plugins share: the options, the way of a question, the client's buffer
+// size, NOTIFY and transfers. It does not know what names a plugin has below those of every zone.
 package authority
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Refuse returns the rcode of a message that is not a question for our records.
-func Refuse(r *dns.Msg) int {
+// refuse returns the rcode of a message that is not a question for our records.
+func refuse(r *dns.Msg) int {
 	q := r.Question[0]
 	switch {
 	case r.Opcode != dns.OpcodeQuery: // NOTIFY reaches plugins
@@ -31,12 +31,12 @@ const maxDatagram = 65507
 // maxSignature is the most octets of a TSIG record without the labels of its key: those of hmac-sha512 (RFC 8945).
 const maxSignature = 104
 
-// Limit returns how many octets the client takes. signed reports whether the tsig plugin will sign the reply: then they
+// limit returns how many octets the client takes. signed reports whether the tsig plugin will sign the reply: then they
 // are without the signature, and the caller must compress, since the server neither cuts nor compresses the reply.
-func Limit(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (octets int, signed bool) {
+func limit(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (octets int, signed bool) {
 	state := request.Request{W: w, Req: r}
 	octets = max(state.Size(), dns.MinMsgSize)
-	if octets > maxDatagram && !OverStream(w) {
+	if octets > maxDatagram && !overStream(w) {
 		octets = maxDatagram
 	}
 	key, signed := tsig.ValidatedKeyName(ctx)
@@ -46,8 +46,8 @@ func Limit(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (octets int, s
 	return octets, signed
 }
 
-// OverStream reports whether a client asks over TCP.
-func OverStream(w dns.ResponseWriter) bool {
+// overStream reports whether a client asks over TCP.
+func overStream(w dns.ResponseWriter) bool {
 	_, ok := Remote(w).(*net.TCPAddr)
 	return ok
 }

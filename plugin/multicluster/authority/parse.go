@@ -1,24 +1,87 @@
 package authority
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
-	"github.com/coredns/coredns/plugin/pkg/fall"
 	"github.com/miekg/dns"
 )
 
 // maxTTL of records, in seconds.
 const maxTTL = 3600
 
-// ParseZones reads the zones of a stanza, each once. A zone outside those of the server block would never be asked, and
+// Stanza is what the Corefile says, as far as the plugins share it.
+type Stanza[S catalog.Answers[S]] struct {
+	Server[S]
+	Config         kube.Config
+	TTL            uint32
+	Nameservers    []netip.Addr // nil: not set
+	StartupTimeout time.Duration
+}
+
+// NewStanza returns the stanza of a plugin, with the default TTL in seconds.
+func NewStanza[S catalog.Answers[S]](plugin string, ttl uint32) Stanza[S] {
+	return Stanza[S]{Server: Server[S]{Plugin: plugin}, TTL: ttl, StartupTimeout: 5 * time.Second}
+}
+
+// Option is one property of a stanza: how many arguments it takes (no Max: any number), and what they mean.
+type Option struct {
+	Min, Max int
+	Usage    string
+	Set      func(args []string) error
+}
+
+// Parse reads a stanza with the options that both plugins have, and own ones. Zones are those of the stanza, else
+// zones. check is called before the first option and after each. Errors name the line of the Corefile (O2).
+func (s *Stanza[S]) Parse(c *caddy.Controller, zones []string, own map[string]Option, check func() error) error {
+	c.Next() // the directive's name
+	if args := c.RemainingArgs(); len(args) > 0 {
+		zones = args
+	}
+	if err := s.parseZones(c, zones); err != nil {
+		return err
+	}
+	if err := check(); err != nil {
+		return c.Err(err.Error())
+	}
+	maps.Copy(own, s.Shared())
+	for c.NextBlock() {
+		name, args := c.Val(), c.RemainingArgs()
+		switch o, ok := own[name]; {
+		case !ok:
+			return c.Errf("unknown option '%s'", name)
+		case len(args) < o.Min || o.Max >= 0 && len(args) > o.Max:
+			return c.Errf("wrong number of arguments for %s: usage is '%s'", name, strings.TrimSpace(name+" "+o.Usage))
+		}
+		err := own[name].Set(args)
+		if err == nil {
+			err = check()
+		}
+		if err == nil {
+			err = s.Config.Check()
+		}
+		if err != nil {
+			return c.Err(err.Error())
+		}
+	}
+	if c.Next() {
+		return c.Errf("only one %s stanza is allowed in a server block: name all zones in it", s.Plugin)
+	}
+	return nil
+}
+
+// parseZones reads the zones of a stanza, each once. A zone outside those of the server block would never be asked, and
 // reverse zones are not served (N19).
-func ParseZones(c *caddy.Controller, args []string) (origins []string, err error) {
+func (s *Stanza[S]) parseZones(c *caddy.Controller, args []string) error {
 	var served []string
 	for _, key := range c.ServerBlockKeys {
 		served = append(served, plugin.Host(key).NormalizeExact()...)
@@ -26,63 +89,72 @@ func ParseZones(c *caddy.Controller, args []string) (origins []string, err error
 	for _, arg := range args {
 		zones := plugin.Host(arg).NormalizeExact()
 		if len(zones) == 0 {
-			return nil, c.Errf("'%s' is not a zone", arg)
+			return c.Errf("'%s' is not a zone", arg)
 		}
 		for _, zone := range zones {
 			if dns.IsSubDomain("in-addr.arpa.", zone) || dns.IsSubDomain("ip6.arpa.", zone) {
-				return nil, c.Errf("not authoritative for reverse zone %s: PTR is not served", zone)
+				return c.Errf("not authoritative for reverse zone %s: PTR is not served", zone)
 			}
 			if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
 				keys := strings.Join(served, " ")
-				return nil, c.Errf("not authoritative for zone %s: this server block serves %s", zone, keys)
+				return c.Errf("not authoritative for zone %s: this server block serves %s", zone, keys)
 			}
-			if !slices.Contains(origins, zone) { // a server block may serve one zone over several transports
-				origins = append(origins, zone)
+			if !slices.Contains(s.Origins, zone) { // a server block may serve one zone over several transports
+				s.Origins = append(s.Origins, zone)
 			}
 		}
 	}
-	return origins, nil
+	return nil
 }
 
-// ParseTTL reads the option ttl.
-func ParseTTL(c *caddy.Controller, arg string) (uint32, error) {
-	ttl, err := strconv.Atoi(arg)
-	if err != nil || ttl < 0 || ttl > maxTTL {
-		return 0, c.Errf("ttl must be a number of seconds in [0, %d]: '%s'", maxTTL, arg)
+// Shared are the options that both plugins have. They mean the same in both, and in the kubernetes plugin (O1).
+func (s *Stanza[S]) Shared() map[string]Option {
+	return map[string]Option{
+		"kubeconfig": {1, 2, "PATH [CONTEXT]", func(args []string) error {
+			s.Config.Kubeconfig = args[0]
+			if len(args) == 2 {
+				s.Config.Context = args[1]
+			}
+			return nil
+		}},
+		"namespaces": {1, -1, "NAMESPACE...", func(args []string) error {
+			s.Config.Namespaces = append(s.Config.Namespaces, args...)
+			return nil
+		}},
+		"ttl": {1, 1, "SECONDS", func(args []string) error {
+			ttl, err := strconv.Atoi(args[0])
+			if err != nil || ttl < 0 || ttl > maxTTL {
+				return fmt.Errorf("ttl must be a number of seconds in [0, %d]: '%s'", maxTTL, args[0])
+			}
+			s.TTL = uint32(ttl)
+			return nil
+		}},
+		"nameserver": {1, -1, "IP...", func(args []string) error {
+			for _, arg := range args {
+				ip, err := netip.ParseAddr(arg)
+				if err != nil || ip.Zone() != "" {
+					return fmt.Errorf("nameserver must be an IP address: '%s'", arg)
+				}
+				s.Nameservers = append(s.Nameservers, ip.Unmap())
+			}
+			return nil
+		}},
+		"startup_timeout": {1, 1, "DURATION", func(args []string) (err error) {
+			if s.StartupTimeout, err = time.ParseDuration(args[0]); err != nil || s.StartupTimeout < 0 {
+				return fmt.Errorf("startup_timeout must be a duration such as 5s: '%s'", args[0])
+			}
+			return nil
+		}},
+		"fallthrough": {0, -1, "[ZONES...]", func(args []string) error {
+			for _, arg := range args {
+				zone := dns.CanonicalName(arg)
+				if plugin.Zones(s.Origins).Matches(zone) == "" {
+					served := strings.Join(s.Origins, " ")
+					return fmt.Errorf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, served)
+				}
+			}
+			s.Fall.SetZonesFromArgs(args)
+			return nil
+		}},
 	}
-	return uint32(ttl), nil
-}
-
-// ParseNameservers reads the option nameserver.
-func ParseNameservers(c *caddy.Controller, args []string) (addrs []netip.Addr, err error) {
-	for _, arg := range args {
-		ip, err := netip.ParseAddr(arg)
-		if err != nil || ip.Zone() != "" {
-			return nil, c.Errf("nameserver must be an IP address: '%s'", arg)
-		}
-		addrs = append(addrs, ip.Unmap())
-	}
-	return addrs, nil
-}
-
-// ParseTimeout reads the option startup_timeout.
-func ParseTimeout(c *caddy.Controller, arg string) (time.Duration, error) {
-	d, err := time.ParseDuration(arg)
-	if err != nil || d < 0 {
-		return 0, c.Errf("startup_timeout must be a duration such as 5s: '%s'", arg)
-	}
-	return d, nil
-}
-
-// ParseFallthrough reads the option fallthrough of a stanza that serves origins.
-func ParseFallthrough(c *caddy.Controller, origins, args []string) (f fall.F, err error) {
-	for _, arg := range args {
-		zone := dns.CanonicalName(arg)
-		if plugin.Zones(origins).Matches(zone) == "" {
-			served := strings.Join(origins, " ")
-			return f, c.Errf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, served)
-		}
-	}
-	f.SetZonesFromArgs(args)
-	return f, nil
 }

@@ -13,21 +13,21 @@ import (
 
 var errNotSynced = errors.New("zone is not transferred before the first complete list")
 
-// Transfer returns the blocks of a transfer (RFC 5936): SOA and NS of the zone with that name, what records sends, and
-// the SOA again; or one SOA if the secondary's serial is the current one (RFC 1995). It fails if no zone has the name,
-// and while they are not synced.
-func Transfer(
-	zones []*reply.Zone, name string, serial, current uint32, synced bool,
-	records func(zone *reply.Zone, out chan<- []dns.RR),
+// Send returns the blocks of a transfer (RFC 5936): SOA and NS of the zone with that name, what records sends of the
+// Services, and the SOA again; or one SOA if the secondary's serial is the current one (RFC 1995). It fails if no zone
+// has the name, and while they are not synced.
+func (s *Server[S]) Send(
+	name string, serial uint32, records func(zone *reply.Zone, services []S, out chan<- []dns.RR),
 ) (<-chan []dns.RR, error) {
-	i := slices.IndexFunc(zones, func(z *reply.Zone) bool { return strings.EqualFold(z.Name(), name) })
+	i := slices.IndexFunc(s.Zones, func(z *reply.Zone) bool { return strings.EqualFold(z.Name(), name) })
 	if i < 0 {
 		return nil, transfer.ErrNotAuthoritative
 	}
-	if !synced {
+	if !s.Source.Synced() { // before the index is read
 		return nil, errNotSynced
 	}
-	zone, out := zones[i], make(chan []dns.RR)
+	zone, out := s.Zones[i], make(chan []dns.RR)
+	current, services := s.Source.Index().Snapshot()
 	soa := zone.SOA(new(dns.Msg).SetQuestion(name, dns.TypeSOA), name, current).Answer
 	go func() {
 		defer close(out)
@@ -37,7 +37,7 @@ func Transfer(
 		}
 		ns := zone.NS(new(dns.Msg).SetQuestion(zone.Name(), dns.TypeNS), zone.Name(), math.MaxInt32)
 		out <- append(ns.Answer, ns.Extra...)
-		records(zone, out)
+		records(zone, services, out)
 		out <- soa
 	}()
 	return out, nil
