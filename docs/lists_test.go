@@ -3,6 +3,7 @@ package docs_test
 import (
 	"go/ast"
 	"go/token"
+	"go/types"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,16 +19,22 @@ func (s *source) put(into set, what string, at ast.Node) {
 	}
 }
 
-// corefileOptions are the keys of the table that reads the stanza of a plugin, by its package.
+// corefileOptions are the keys of the tables that read the stanza of a plugin, by its package: its own, and the shared.
 func (s *source) corefileOptions(of string) set {
 	out := set{}
 	for _, f := range s.files {
+		if f.Name.Name != of && f.Name.Name != "authority" {
+			continue
+		}
 		f.each(func(n ast.Node, _ []ast.Node) {
-			v, ok := n.(*ast.ValueSpec)
-			if !ok || f.Name.Name != of || v.Names[0].Name != "options" || len(v.Values) != 1 {
+			table, ok := n.(*ast.CompositeLit)
+			if !ok {
 				return
 			}
-			for _, e := range v.Values[0].(*ast.CompositeLit).Elts {
+			if m, ok := table.Type.(*ast.MapType); !ok || !strings.HasSuffix(types.ExprString(m.Value), "Option") {
+				return
+			}
+			for _, e := range table.Elts {
 				if name, ok := literal(e.(*ast.KeyValueExpr).Key); ok {
 					s.put(out, name, e)
 				}
