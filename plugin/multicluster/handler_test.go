@@ -31,6 +31,7 @@ type fixed struct {
 }
 
 func (f *fixed) Index() *catalog.Index { return f.index }
+func (f *fixed) Unready() string       { return "as the test wants it" }
 func (f *fixed) Synced() bool          { return !f.unsynced.Load() }
 
 var nameserver = netip.MustParseAddr("127.0.0.1")

@@ -17,13 +17,15 @@ func (m *Multicluster) answer(q *authority.Question[*catalog.Service]) *dns.Msg 
 	}
 	svc := q.Index.Service(q.Service)
 	if svc == nil {
-		return q.NameError()
+		why, _ := q.Index.Why.Load(q.Service)
+		text, _ := why.(string)
+		return q.NameError(text)
 	}
 	window, of := m.window(q.Zone), q.Query
 	if q.Kind == query.Zoned {
 		in, exists := svc.Zone(q.Below, q.Pin)
 		if !exists {
-			return q.NameError()
+			return q.NameError("")
 		}
 		if in == nil {
 			return q.NoData(false)
@@ -32,8 +34,10 @@ func (m *Multicluster) answer(q *authority.Question[*catalog.Service]) *dns.Msg 
 	}
 	res := find(svc, of, q.Type, window)
 	switch {
+	case res.Outcome == catalog.NameError && of.Kind == query.Host && svc.Type() != catalog.Headless:
+		return q.NameError("the endpoints of a ClusterSetIP Service have no names")
 	case res.Outcome == catalog.NameError:
-		return q.NameError()
+		return q.NameError("the Service has no such port or ready endpoint")
 	case res.Outcome == catalog.NoData:
 		return q.NoData(res.Pending)
 	case res.Addrs != "":

@@ -90,6 +90,7 @@ type syncing struct {
 
 func (s *syncing) Index() *catalog.Index { return s.index }
 func (s *syncing) Synced() bool          { return s.synced.Load() }
+func (s *syncing) Unready() string       { return "" }
 
 // RFC 1996: secondaries hear of a new serial within a second, once, and of nothing before the first lists.
 func TestL6NotifyFollowsTheSerial(t *testing.T) {

@@ -41,12 +41,8 @@ func (e *External) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	}
 	msg, tailored := q.Common(), false
 	if msg == nil {
-		if s := q.Index.Service(q.Service); s != nil {
-			l := lookup{&q, who}
-			msg, tailored = l.service(ctx, s, q.Below, q.Type)
-		} else {
-			msg = q.NameError()
-		}
+		l := lookup{&q, who}
+		msg, tailored = l.service(ctx, q.Index.Service(q.Service))
 	}
 	who.mark(msg, tailored)
 	return e.End(ctx, w, &q, msg)
@@ -58,45 +54,46 @@ type lookup struct {
 	who asker
 }
 
-// service returns the reply for a name at or below a Service (X1, X2).
-func (l *lookup) service(
-	ctx context.Context, s *names.Service, below string, qtype uint16,
-) (msg *dns.Msg, tailored bool) {
+// service returns the reply for a name at or below a Service, nil for none (X1, X2).
+func (l *lookup) service(ctx context.Context, s *names.Service) (msg *dns.Msg, tailored bool) {
+	if s == nil {
+		return l.NameError(""), false
+	}
 	region := ""
-	if below != "" {
-		switch kind, cluster := s.Find(below); kind {
+	if l.Below != "" {
+		switch kind, cluster := s.Find(l.Below); kind {
 		case names.None:
-			return l.NameError(), false
+			return l.NameError(""), false
 		case names.Empty:
 			return l.NoData(false), false
 		case names.OneCluster:
-			return l.cluster(cluster, qtype), false
+			return l.cluster(cluster), false
 		case names.Region:
-			region = below
+			region = l.Below
 		}
 	}
-	cluster, tailored := s.Choose(region, addressType(qtype), l.who.client(ctx))
-	return l.cluster(cluster, qtype), tailored
+	cluster, tailored := s.Choose(region, addressType(l.Type), l.who.client(ctx))
+	return l.cluster(cluster), tailored
 }
 
 // cluster returns the reply of a cluster, nil for none. Its addresses take turns.
-func (l *lookup) cluster(c *names.Cluster, qtype uint16) *dns.Msg {
+func (l *lookup) cluster(c *names.Cluster) *dns.Msg {
 	if c == nil {
 		return l.NoData(false)
 	}
-	if alias := c.Content().Alias; alias != "" && qtype != dns.TypeSOA && qtype != dns.TypeNS {
+	if alias := c.Content().Alias; alias != "" && l.Type != dns.TypeSOA && l.Type != dns.TypeNS {
 		return l.Zone.CNAME(l.R, alias)
 	}
-	addrs := c.Addrs(addressType(qtype))
+	addrs := c.Addrs(addressType(l.Type))
 	if addrs == "" {
 		return l.NoData(false)
 	}
-	size := reply.AddressSize(qtype)
+	size := reply.AddressSize(l.Type)
 	if n := len(addrs) / size; n > 1 {
 		at := size * rand.IntN(n)
 		addrs = addrs[at:] + addrs[:at]
 	}
-	return l.Zone.Addresses(l.R, qtype, addrs, l.Limit)
+	return l.Zone.Addresses(l.R, l.Type, addrs, l.Limit)
 }
 
 func addressType(qtype uint16) names.Type {

@@ -113,6 +113,11 @@ func TestX7Life(t *testing.T) {
 	if got := over(t, i, web); got != "SERVFAIL" {
 		t.Errorf("before the first list: %s", got)
 	}
+	r := new(dns.Msg).SetQuestion(web, dns.TypeA).SetEdns0(1232, false)
+	m, err := dns.Exchange(r, i.Servers()[0].LocalAddr().String())
+	if err != nil || m.IsEdns0() == nil || !strings.HasSuffix(m.IsEdns0().String(), "; EDE: 14 (Not Ready): ()") {
+		t.Errorf("M8: %v, %v", m, err)
+	}
 	if all := loads.Open(); len(all) != 1 || all[0].Ready() {
 		t.Error("ready before the first list")
 	}

@@ -14,7 +14,7 @@ var gauges = kube.NewCollector(pluginName, watches.All, []kube.Gauge{
 	{Name: "clusters", Help: "Clusters of the Services that answer, by state.", Label: "state"},
 	{Name: "left_out", Help: "Parts of EndpointSlices that are left out now, by reason.", Label: "reason"},
 }, func(open []*watch, set func(name string, value float64, label string)) {
-	services, up, down := 0, 0, 0
+	services, clusters := 0, map[bool]int{} // by whether they are up
 	var out endpointslice.LeftOut
 	for _, w := range open {
 		for r, n := range w.leftOut() {
@@ -24,17 +24,13 @@ var gauges = kube.NewCollector(pluginName, watches.All, []kube.Gauge{
 		services += len(all)
 		for _, s := range all {
 			for i := range s.Clusters() {
-				if s.Clusters()[i].Up {
-					up++
-				} else {
-					down++
-				}
+				clusters[s.Clusters()[i].Up]++
 			}
 		}
 	}
 	set("names", float64(services), "")
-	set("clusters", float64(up), "up")
-	set("clusters", float64(down), "down")
+	set("clusters", float64(clusters[true]), "up")
+	set("clusters", float64(clusters[false]), "down")
 	for r, n := range out {
 		set("left_out", float64(n), endpointslice.Reason(r).String())
 	}

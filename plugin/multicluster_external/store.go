@@ -41,6 +41,9 @@ func newWatch() *watch {
 		build, warning, "coredns_multicluster_external_left_out")}
 }
 
+// Unready tells clients outside nothing of the cluster.
+func (w *watch) Unready() string { return "" }
+
 // Close releases a reference. The last one stops the watch and waits until it has stopped.
 func (w *watch) Close() { watches.Close(w) }
 

@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -62,14 +63,7 @@ func (s *Stanza[S]) Parse(c *caddy.Controller, zones []string, own map[string]Op
 		case len(args) < o.Min || o.Max >= 0 && len(args) > o.Max:
 			return c.Errf("wrong number of arguments for %s: usage is '%s'", name, strings.TrimSpace(name+" "+o.Usage))
 		}
-		err := own[name].Set(args)
-		if err == nil {
-			err = check()
-		}
-		if err == nil {
-			err = s.Config.Check()
-		}
-		if err != nil {
+		if err := cmp.Or(own[name].Set(args), check(), s.Config.Check()); err != nil {
 			return c.Err(err.Error())
 		}
 	}

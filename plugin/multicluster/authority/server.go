@@ -30,6 +30,7 @@ type Server[S catalog.Answers[S]] struct {
 type Source[S catalog.Answers[S]] interface {
 	Index() *catalog.Table[S]
 	Synced() bool
+	Unready() string // why it is not synced, in words for clients; "": they are not told
 }
 
 // Name implements plugin.Handler.
@@ -64,9 +65,6 @@ func Setup[S catalog.Answers[S], W interface {
 			return plugin.Error(s.Plugin, err)
 		}
 		s.Source = w
-		return nil
-	})
-	c.OnStartup(func() error {
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			go Notify(s.Plugin, s.Origins, s.Serial, t.Notify, s.load.Closed())
 		}
@@ -105,11 +103,16 @@ func (s *Server[S]) Begin(
 		return q, rcode, nil
 	}
 	q = Question[S]{Query: parse(name, at), R: r, Type: r.Question[0].Qtype, owner: name[at:]}
+	q.Limit, q.signed = limit(ctx, w, r)
 	if !s.Source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
-		return q, dns.RcodeServerFailure, nil
+		if r.IsEdns0() == nil {
+			return q, dns.RcodeServerFailure, nil // the server writes it
+		}
+		m := new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)
+		reply.Explain(m, r, dns.ExtendedErrorCodeNotReady, s.Source.Unready(), q.Limit)
+		return q, dns.RcodeSuccess, w.WriteMsg(m)
 	}
 	q.Zone, q.Index = s.Zones[zone], s.Source.Index()
-	q.Limit, q.signed = limit(ctx, w, r)
 	return q, dns.RcodeSuccess, nil
 }
 
@@ -117,7 +120,7 @@ func (s *Server[S]) Begin(
 func (q *Question[S]) Common() *dns.Msg {
 	switch q.Kind {
 	case query.None:
-		return q.NameError()
+		return q.NameError("")
 	case query.Apex:
 		switch q.Type {
 		case dns.TypeSOA:
@@ -131,7 +134,7 @@ func (q *Question[S]) Common() *dns.Msg {
 		}
 	case query.Namespace:
 		if !q.Index.HasNamespace(q.Service) {
-			return q.NameError()
+			return q.NameError("")
 		}
 	case query.Empty:
 	default:
@@ -142,12 +145,20 @@ func (q *Question[S]) Common() *dns.Msg {
 
 // NoData returns the reply for a name that has nothing of the type. If pending, it will have an address soon (N5).
 func (q *Question[S]) NoData(pending bool) *dns.Msg {
-	return q.Zone.Negative(q.R, dns.RcodeSuccess, q.owner, q.Index.Serial(), pending)
+	m := q.Zone.Negative(q.R, dns.RcodeSuccess, q.owner, q.Index.Serial(), pending)
+	if pending {
+		reply.Explain(m, q.R, dns.ExtendedErrorCodeOther, "the ServiceImport has no address yet", q.Limit)
+	}
+	return m
 }
 
-// NameError returns the reply for a name that does not exist.
-func (q *Question[S]) NameError() *dns.Msg {
-	return q.Zone.Negative(q.R, dns.RcodeNameError, q.owner, q.Index.Serial(), false)
+// NameError returns the reply for a name that does not exist, and says why; "": nothing is known (M8).
+func (q *Question[S]) NameError(why string) *dns.Msg {
+	m := q.Zone.Negative(q.R, dns.RcodeNameError, q.owner, q.Index.Serial(), false)
+	if why != "" {
+		reply.Explain(m, q.R, dns.ExtendedErrorCodeOther, why, q.Limit)
+	}
+	return m
 }
 
 // End writes a reply, or hands a question for a name that does not exist on.

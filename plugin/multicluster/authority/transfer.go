@@ -11,8 +11,6 @@ import (
 	"github.com/miekg/dns"
 )
 
-var errNotSynced = errors.New("zone is not transferred before the first complete list")
-
 // Send returns the blocks of a transfer (RFC 5936): SOA and NS of the zone with that name, what records sends of the
 // Services, and the SOA again; or one SOA if the secondary's serial is the current one (RFC 1995). It fails if no zone
 // has the name, and while they are not synced.
@@ -24,7 +22,7 @@ func (s *Server[S]) Send(
 		return nil, transfer.ErrNotAuthoritative
 	}
 	if !s.Source.Synced() { // before the index is read
-		return nil, errNotSynced
+		return nil, errors.New("zone is not transferred before the first complete list")
 	}
 	zone, out := s.Zones[i], make(chan []dns.RR)
 	current, services := s.Source.Index().Snapshot()

@@ -19,6 +19,7 @@ type Index = Table[*Service]
 // (L3). Writers take turns.
 type Table[S Answers[S]] struct {
 	services sync.Map      // "<svc>.<ns>" → S
+	Why      sync.Map      // "<svc>.<ns>" → why an object of that name answers nothing, a string (M8)
 	spaces   sync.Map      // namespace → *atomic.Int64: Services that answer
 	serial   atomic.Uint64 // M4, in full
 	writing  sync.Mutex

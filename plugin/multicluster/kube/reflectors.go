@@ -77,6 +77,18 @@ func (r *Reflectors) Refused() error {
 	return r.health.refused()
 }
 
+// Unready returns why the first lists are not complete.
+func (r *Reflectors) Unready() string {
+	err := r.health.refused()
+	switch {
+	case err != nil:
+		return err.Error()
+	case !r.Up():
+		return "the API server has not answered"
+	}
+	return "the first lists are not complete"
+}
+
 // backoff keeps attempts at most 4 s apart (Cap and Jitter), so that a CRD or a permission that was missing is found
 // soon. An attempt makes two requests.
 var backoff = wait.Backoff{

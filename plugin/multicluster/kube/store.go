@@ -75,10 +75,14 @@ func (s *store) selected(imp *importObject) bool {
 
 func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
 	imp := s.imports[key]
-	if !s.selected(imp) {
+	s.index.Why.Delete(key)
+	switch {
+	case imp == nil:
 		return nil
-	}
-	if imp.content.kind != catalog.Headless {
+	case !s.selected(imp):
+		s.index.Why.Store(key, "namespace_labels in the Corefile does not select the namespace")
+		return nil
+	case imp.content.kind != catalog.Headless:
 		return imp.content.service
 	}
 	from := make([]*catalog.Slice, len(s.slicesOf[key]))
@@ -86,9 +90,12 @@ func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
 		from[i] = o.content.slice
 	}
 	name, namespace := splitKey(key)
-	return catalog.Rebuild(
-		before, &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}, from, s.topology,
-	)
+	headless := &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}
+	svc := catalog.Rebuild(before, headless, from, s.topology)
+	if svc == nil {
+		s.index.Why.Store(key, "the ServiceImport is Headless and has no ready endpoint")
+	}
+	return svc
 }
 
 // buildAll does the first build.

@@ -94,14 +94,30 @@ func (b *workbench) want(key, want string) {
 	}
 }
 
+// why wants the cause that the index has (M8).
+func (b *workbench) why(key, want string) {
+	b.t.Helper()
+	why, _ := b.store.index.Why.Load(key)
+	if got, _ := why.(string); got != want {
+		b.t.Errorf("%s: %q, want %q", key, got, want)
+	}
+}
+
 func TestSliceBeforeImportIsHeldAndUsed(t *testing.T) {
 	b := listed(t)
 	b.put(slice("db-1", "db", "eu", "10.1.0.1"))
 	b.want("db.test", "absent") // N17
+	b.why("db.test", "")
 	b.put(headless("db"))
 	b.want("db.test", "10.1.0.1")
+	b.why("db.test", "")
+	b.delete(slice("db-1", "db", "eu", "10.1.0.1"))
+	b.why("db.test", "the ServiceImport is Headless and has no ready endpoint")
+	b.put(slice("db-1", "db", "eu", "10.1.0.1"))
+	b.why("db.test", "")
 	b.delete(headless("db"))
 	b.want("db.test", "absent")
+	b.why("db.test", "")
 	b.put(headless("db"))
 	b.want("db.test", "10.1.0.1")
 }
@@ -356,8 +372,10 @@ func TestNamespacesSelect(t *testing.T) {
 	)
 	b.want("web.test", "10.42.0.1")
 	b.want("web.prod", "absent")
+	b.why("web.prod", "namespace_labels in the Corefile does not select the namespace")
 	b.put(namespace("prod", nil))
 	b.want("web.prod", "10.42.0.2")
+	b.why("web.prod", "")
 	b.delete(namespace("test", nil))
 	b.want("web.test", "absent")
 	b.want("db.test", "absent")

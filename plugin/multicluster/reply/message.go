@@ -43,3 +43,18 @@ func space(r *dns.Msg, limit int) int {
 
 // nameSize returns the length of an uncompressed name on the wire, or more if it has escaped octets or is the root.
 func nameSize(name string) int { return len(name) + 1 }
+
+// Explain adds the cause of an error to the reply m, as code and text, if the question has EDNS and the client's buffer
+// of limit octets has room (RFC 8914). The server completes the OPT record.
+func Explain(m, r *dns.Msg, code uint16, text string, limit int) {
+	if r.IsEdns0() == nil {
+		return
+	}
+	opt := &dns.OPT{
+		Hdr:    dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT},
+		Option: []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: code, ExtraText: text}},
+	}
+	if m.Len()+dns.Len(opt) <= limit {
+		m.Extra = append(m.Extra, opt)
+	}
+}
