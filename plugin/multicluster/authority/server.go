@@ -39,8 +39,7 @@ func (s *Server[S]) Name() string { return s.Plugin }
 // Ready implements ready.Readiness for all stanzas together.
 func (s *Server[S]) Ready() bool { return s.load.Ready() }
 
-// CacheBypassZones implements cache.ZoneBypasser: answers come from memory, a cache would make them older, and it would
-// give a client what another one was answered.
+// CacheBypassZones implements cache.ZoneBypasser: a cache would keep old answers, and give them to other clients.
 func (s *Server[S]) CacheBypassZones() []string { return s.Origins }
 
 // Serial returns the zones' serial, and whether there is anything to transfer.

@@ -115,7 +115,8 @@ func (l *Load) shutdown() error {
 }
 
 // closeAbandoned closes the watches of loads whose instance does not exist any more. A reload that fails shuts nothing
-// down, and calls back only the instance that goes on, which may have no stanza of ours.
+// down, and calls back only the instance that goes on, which may have no stanza of ours. Nobody but caddy can lock its
+// list, so a SIGUSR1 in the microseconds of another restart may find the list half changed.
 func (ls *Loads) closeAbandoned() {
 	live := make(map[*Load]bool)
 	for _, i := range caddy.Instances() {
