@@ -8,6 +8,9 @@ LDFLAGS     := -s -w -X main.version=$(VERSION) -X github.com/coredns/coredns/co
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 HELM        := helm.sh/helm/v3/cmd/helm@v3.22.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+# The database of known vulnerabilities, as a module: vuln.go.dev may be out of reach.
+VULNDB      ?= v0.0.0-20261105234957-e22db6528018
 GOLINES     := github.com/golangci/golines@v0.16.1
 export GOFLAGS := -buildvcs=false -trimpath
 # One way of compiling for everything but RACE=1, so that CoreDNS is compiled once.
@@ -173,11 +176,13 @@ images:
 	done
 	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir '$(CURDIR)/$(IMAGES)'
 
-# Helm is a tool of the tests and of the release: it is no part of go.mod. Without network, the module cache is the proxy.
-bin/helm: Makefile
+# Tools that are no part of go.mod. Without network, the module cache is the proxy.
+bin/helm: TOOL := $(HELM)
+bin/govulncheck: TOOL := $(GOVULNCHECK)
+bin/helm bin/govulncheck: Makefile
 	@mkdir -p bin
-	GOPROXY="$$($(GO) env GOPROXY)|file://$$($(GO) env GOMODCACHE)/cache/download" GOBIN='$(CURDIR)/bin' $(GO) install $(HELM)
-	@touch bin/helm
+	GOPROXY="$$($(GO) env GOPROXY)|file://$$($(GO) env GOMODCACHE)/cache/download" GOBIN='$(CURDIR)/bin' $(GO) install $(TOOL)
+	@touch $@
 
 .PHONY: charts
 charts: build bin/helm ## the charts: lint, the same objects as deploy/, and a release's life on a real control plane
@@ -198,8 +203,10 @@ release: bin/helm ## everything that a release has, in dist/: images, charts, CL
 	$(MAKE) images IMAGES=dist/image
 	$(GO) run ./hack/release -version '$(VERSION)' -dir dist
 
+SHIPPED := ./cmd/coredns ./cmd/clusterset-controller ./cmd/kubectl-clusterset
+
 .PHONY: verify
-verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch verify-words verify-sabotage ## everything that is checked without running the product
+verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-vulnerabilities verify-arch verify-words verify-sabotage ## everything that is checked without running the product
 
 .PHONY: verify-fmt
 verify-fmt: ## gofmt; make fmt fixes it
@@ -249,6 +256,21 @@ verify-vet: ## go vet of every module
 .PHONY: verify-static
 verify-static: ## staticcheck
 	$(GO) run $(STATICCHECK) ./plugin/... ./controllers/... ./test/... ./cmd/... ./hack/... ./deploy/...
+
+# It reads symbols, which the programs of build do not have. What it finds in the standard library, a newer Go fixes.
+.PHONY: verify-vulnerabilities
+verify-vulnerabilities: bin/govulncheck ## no program has a function with a known vulnerability (VULNDB=latest: by the newest database; STDLIB=1: of this Go, too)
+	@$(GO) build -o bin/unstripped/ $(SHIPPED)
+	@db=$$($(GO) mod download -json golang.org/x/vulndb@$(VULNDB) | sed -n 's/.*"Dir": "\(.*\)",/\1/p'); \
+	for p in $(notdir $(SHIPPED)); do \
+		rc=0; found=$$(bin/govulncheck -db "file://$$db/data/osv" -mode binary bin/unstripped/$$p 2>&1) || rc=$$?; \
+		case $${rc}$(STDLIB) in \
+		0*) ;; \
+		3) ! grep -q '^  Module:' <<<"$$found" || { echo "$$p: $$found"; exit 1; }; \
+			echo "$$p: $$(grep -c '^  Standard library' <<<"$$found") known vulnerabilities of $$($(GO) env GOVERSION), and none of ours: build releases with the newest Go";; \
+		*) echo "$$p: $$found"; exit 1;; \
+		esac; \
+	done
 
 .PHONY: verify-arch
 verify-arch: ## the shape of the repository, and what the documents promise
