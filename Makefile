@@ -154,7 +154,7 @@ matrix: build ## a core of the tests on K8S (versions of Kubernetes), and beside
 	rm -rf bin/previous && mkdir -p bin/previous/src
 	git archive $(or $(PREVIOUS),HEAD^) | tar -x -C bin/previous/src
 	cd bin/previous/src && $(GO) build -ldflags '-s -w' -o .. ./cmd/clusterset-controller
-	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.32.2 v1.34.4 v1.36.3)' -out docs/compatibility.md \
+	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.33.13 v1.34.12 v1.35.8 v1.36.5 v1.37.2)' -out docs/compatibility.md \
 		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
 
 .PHONY: image
@@ -218,16 +218,22 @@ fmt: ## format all Go files, and break code at 120 columns; lists the comments a
 	$(GO) run $(GOLINES) -m 120 -t 4 --no-reformat-tags -w $$files; \
 	awk '{ l = $$0; gsub(/\t/, "    ", l) } length(l) > 120 { print FILENAME ":" FNR ": " length(l) " columns" }' $$files
 
-# The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with.
+# The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with. What both
+# it and ours require has one version, so that it is compiled once for both.
 MODULES := . deploy/image
+LAB     := test/lab/controlplane
+SHARED  := awk '$$2 !~ /^v/ {next} FNR == NR {own[$$1] = $$2; next} $$1 in own && own[$$1] != $$2 {print "-require=" $$1 "@" own[$$1]}' go.mod $(LAB)/go.mod
 
 .PHONY: verify-tidy
 verify-tidy: ## go.mod and go.sum of every module; make tidy fixes them
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff >/dev/null) || { echo "$$m/go.mod is not tidy (make tidy)"; exit 1; }; done
+	@bad=$$($(SHARED)); [ -z "$$bad" ] || { echo "$(LAB)/go.mod has other versions than go.mod (make tidy): $$bad"; exit 1; }
 
 .PHONY: tidy
 tidy: ## tidy every module
 	for m in $(MODULES); do (cd $$m && $(GO) mod tidy); done
+	bad=$$($(SHARED)); [ -z "$$bad" ] || $(GO) mod edit $$bad $(LAB)/go.mod
+	cd $(LAB) && $(GO) list -mod=mod -deps -tags "$$(sed -n 's#^//go:build ##p' *.go | paste -sd,)" . >/dev/null
 
 GENERATED := deploy/crds controllers/api charts
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,12 @@ type area struct {
 	what, pkg string
 	tests     []string // empty: all
 	since     string   // the first version of Kubernetes that has what it needs; empty: all have
+}
+
+// supported is the day until which Kubernetes supports a minor version (kubernetes.io/releases).
+var supported = map[string]string{
+	"v1.32": "28 February 2026", "v1.33": "28 June 2026", "v1.34": "27 October 2026", "v1.35": "28 February 2027",
+	"v1.36": "28 June 2027", "v1.37": "28 October 2027",
 }
 
 var areas = []area{
@@ -98,7 +105,7 @@ func main() {
 
 func matrix(ctx context.Context, versions []string, older, olderVersion, out string) error {
 	if len(versions) == 0 {
-		return errors.New("name versions of Kubernetes: -versions 'v1.32.2 v1.36.3'")
+		return errors.New("name versions of Kubernetes: -versions 'v1.33.13 v1.37.2'")
 	}
 	results := map[string][]result{}
 	var failed []string
@@ -212,11 +219,16 @@ func page(versions []string, results map[string][]result, together string, faile
 	line("")
 	line("`make matrix` wrote this page on %s, at version %s. It ran these tests of the laboratory with the etcd, "+
 		"kube-apiserver, kube-controller-manager, kubectl and kube-proxy of each version of Kubernetes. "+
-		"`make matrix K8S=v1.35.4` runs them on another one. CI runs all tests, and these, on one version.",
+		"`make matrix K8S=v1.32.13` runs them on another one. CI runs all tests, and these, on one version.",
 		time.Now().UTC().Format("2 January 2006"), version)
 	line("")
 	line("| | %s |", strings.Join(versions, " | "))
 	line("| ---%s |", strings.Repeat(" | ---", len(versions)))
+	row := "| Supported by Kubernetes until"
+	for _, v := range versions {
+		row += " | " + cmp.Or(supported[v[:strings.LastIndex(v, ".")]], "unknown")
+	}
+	line("%s |", row)
 	for i, a := range areas {
 		row := "| " + a.what
 		for _, v := range versions {

@@ -13,7 +13,7 @@ import (
 )
 
 // own is the version of Kubernetes that controlplane/go.mod requires.
-const own = "v1.36.3"
+const own = "v1.37.2"
 
 // Kubernetes is the version of all programs of Kubernetes that the laboratory runs: K8S in the environment, for example
 // v1.32.13, or the one that its module requires.
