@@ -150,11 +150,11 @@ bench-scale: build ## bench-members with 200 members, of the same names and of o
 		-out docs/benchmarks-scale-names.md
 
 .PHONY: matrix
-matrix: build ## a core of the tests on K8S (versions of Kubernetes), and beside agents of the commit PREVIOUS; writes docs/compatibility.md
+matrix: build ## a core of the tests on five versions of Kubernetes, and beside agents of the commit PREVIOUS; writes docs/compatibility.md (K8S: only on that, no page)
 	rm -rf bin/previous && mkdir -p bin/previous/src
 	git archive $(or $(PREVIOUS),HEAD^) | tar -x -C bin/previous/src
 	cd bin/previous/src && $(GO) build -ldflags '-s -w' -o .. ./cmd/clusterset-controller
-	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.33.13 v1.34.12 v1.35.8 v1.36.5 v1.37.2)' -out docs/compatibility.md \
+	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.33.13 v1.34.12 v1.35.8 v1.36.5 v1.37.2)' $(if $(K8S),,-out docs/compatibility.md) \
 		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
 
 .PHONY: image
