@@ -384,7 +384,10 @@ func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string
 	return stdout.String(), nil
 }
 
-// Rights are what a user may in a namespace, sorted, without what every authenticated user may.
+// everyServiceAccount may do this from Kubernetes 1.37 on, by a role of the API server itself.
+const everyServiceAccount = "clustertrustbundles.certificates.k8s.io [get list watch]"
+
+// Rights are what a user may in a namespace, sorted, without what Kubernetes itself gives every ServiceAccount.
 func (c *ControlPlane) Rights(ctx context.Context, namespace, user string) (out []string, err error) {
 	text, err := c.Kubectl(ctx, "", "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as="+user)
 	for line := range strings.Lines(text) {
@@ -393,7 +396,10 @@ func (c *ControlPlane) Rights(ctx context.Context, namespace, user string) (out 
 			continue
 		}
 		line = strings.Replace(strings.Join(f, " "), " []", "", 1) // no non-resource URLs
-		out = append(out, strings.Replace(line, " []", "", 1))     // no names, where there are none
+		line = strings.Replace(line, " []", "", 1)                 // no names, where there are none
+		if line != everyServiceAccount {
+			out = append(out, line)
+		}
 	}
 	slices.Sort(out)
 	return out, err
