@@ -269,8 +269,8 @@ func page(versions []string, results map[string][]result, together string, faile
 	line("")
 	line(
 		"All clusters of a run have the same version: clusters of different versions in one clusterset are not " +
-			"tested. `make e2e` runs on nodes of 1.36. Nobody has run kubelet 1.37 beside containerd 1, which lacks the call " +
-			"RuntimeConfig. By its source it falls back, and the one of 1.38 will not.",
+			"tested. `make e2e` runs on nodes of 1.36. Nobody has run kubelet 1.37 beside containerd 1, which lacks " +
+			"the call RuntimeConfig. By its source it falls back, and the one of 1.38 will not.",
 	)
 	line("")
 	line("## Versions of ours")
