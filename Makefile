@@ -252,6 +252,7 @@ generate: ## write deploy/crds from the mcs-api module and controllers/api, the 
 	cd deploy/crds && $(GO) run generate.go
 	$(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/hub/... output:crd:dir=deploy/crds/hub
 	mv deploy/crds/hub/hub.clusterset-dns.io_serviceexportrecords.yaml deploy/crds/record/
+	mv deploy/crds/hub/hub.clusterset-dns.io_memberships.yaml deploy/crds/member/
 	$(GO) run $(CONTROLLER_GEN) object paths=./controllers/api/externaldns/...
 	for kind in about inventory; do $(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/$$kind/... output:crd:dir=deploy/crds/$$kind; done
 	$(GO) run ./hack/charts

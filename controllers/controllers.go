@@ -6,9 +6,7 @@ import (
 	"context"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/dnsendpoint"
@@ -42,7 +40,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			}
 			reach.WriteUnreachable(lease, unreachable)
 			reach.WriteAddresses(lease, env.AnswersAt)
-			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationHubServer, env.HubServer())
 			return records.Acknowledge(ctx, lease)
 		},
 		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,

@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -36,6 +37,7 @@ import (
 type agentFlags struct {
 	kubeconfig, hubKubeconfig, hubNamespace string
 	cluster, reserved, answer, dnsEndpoints string
+	dnsServer                               string
 	addresses
 }
 
@@ -53,6 +55,8 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 		"where agents of other clusters ask whether this one is alive, at the addresses in $POD_IPS; empty: nowhere")
 	flags.StringVar(&f.dnsEndpoints, "dnsendpoint-zone", "",
 		"zone of the DNSEndpoints of external-dns to write for names with external addresses; empty: none")
+	flags.StringVar(&f.dnsServer, "dns-server", "",
+		"IP:PORT of the DNS of this cluster, to see that it serves clusterset.local; empty: that of the agent's Pod")
 	f.bind(flags)
 	if err := flags.Parse(args); err != nil {
 		return f, nil, err
@@ -128,10 +132,14 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	if err != nil {
 		return err
 	}
+	var dns func(context.Context) error
+	if f.kubeconfig == "" || f.dnsServer != "" {
+		dns = health.AskDNS(f.dnsServer)
+	}
 	a, err = agent.New(mgr, func() (*rest.Config, error) { return loadConfig(f.hubKubeconfig) }, agent.Options{
 		Cluster: f.cluster, Given: given, HubNamespace: f.hubNamespace, Reserved: reserved,
-		DNSEndpointZone: f.dnsEndpoints,
-		Holder:          host + "_" + string(uuid.NewUUID()), AnswerOn: f.answer,
+		DNSEndpointZone: f.dnsEndpoints, DNS: dns,
+		Holder: host + "_" + string(uuid.NewUUID()), AnswerOn: f.answer,
 		PodIPs: strings.FieldsFunc(os.Getenv("POD_IPS"), func(r rune) bool { return r == ',' }),
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,6 +40,7 @@ import (
 	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
@@ -48,7 +50,7 @@ func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
 		inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
@@ -67,7 +69,9 @@ type Options struct {
 	Reserved     []netip.Prefix
 	// DNSEndpointZone is the zone of the DNSEndpoints to write; empty: none.
 	DNSEndpointZone string
-	Now             func() time.Time // this cluster's clock; nil: time.Now
+	// DNS asks this cluster's DNS whether it serves clusterset.local; nil: the agent runs outside of the cluster.
+	DNS func(context.Context) error
+	Now func() time.Time // this cluster's clock; nil: time.Now
 }
 
 // Agent is started by a manager, once it leads.
@@ -87,6 +91,8 @@ type Agent struct {
 	waiting atomic.Pointer[string] // why this cluster is not a member
 	gate    *membership.Gate
 	options options
+	seen    seen // for the Membership
+	health  *health.Reporter
 }
 
 // New returns an agent for a manager of its own cluster. hub returns the hub's address and
@@ -123,7 +129,6 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Events: kube.Recorder(events),
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
-	a.env.HubServer = func() string { return a.linked.Load().config.Host }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {
@@ -140,11 +145,16 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.Served = a.options.served
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
+		a.seen.set(func(s *seen) { s.answer = answer })
 		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attemptTimeout)
 		defer cancel()
 		refusals.Answered(ctx, answer)
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
+	if a.health, err = newHealth(a); err != nil {
+		return nil, err
+	}
+	a.list = append(a.list, a.health.Controller())
 	if err := a.register(newCollector(a)); err != nil {
 		return nil, err
 	}
@@ -283,9 +293,9 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 }
 
 // concurrency returns the number of workers. Passes mostly wait for an API server, and the first list must find a
-// worker also while live changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
+// worker also while live changes, which go ahead of it, keep many waiting. The heartbeat and health are one loop each.
 func concurrency(name string) int {
-	if name == "heartbeat" {
+	if name == "heartbeat" || name == "health" {
 		return 1
 	}
 	return 16

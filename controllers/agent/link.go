@@ -57,6 +57,9 @@ func (a *Agent) fill(ctx context.Context, l *link) error {
 	logger := a.log.WithValues("remedy", remedy)
 	err := kube.Await(ctx, logger, "the hub", attemptTimeout, func(ctx context.Context) (err error) {
 		hub, err = a.connect(ctx, l.primary)
+		if err != nil && l.primary.Load() {
+			a.seen.set(func(s *seen) { s.answer = err })
+		}
 		return err
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -103,9 +102,8 @@ func (a *Agent) token() (string, error) {
 }
 
 // enter waits until this cluster is a member. Meanwhile it reports the reason in the log, in the
-// readiness check and in an Event.
+// readiness check and in the Membership.
 func (a *Agent) enter(ctx context.Context) error {
-	var events eventRepeater
 	return kube.Await(
 		ctx,
 		a.log.WithValues("remedy", "kubectl clusterset doctor"),
@@ -113,6 +111,7 @@ func (a *Agent) enter(ctx context.Context) error {
 		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
 		func(ctx context.Context) error {
 			err := a.gate.Enter(ctx)
+			a.seen.set(func(s *seen) { s.answer, s.notMember = err, err })
 			if err == nil {
 				a.waiting.Store(nil)
 				return nil
@@ -122,36 +121,12 @@ func (a *Agent) enter(ctx context.Context) error {
 			}
 			reason := err.Error()
 			a.waiting.Store(&reason)
-			if note := events.next(reason, a.Now()); note != "" {
-				a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", note)
+			if _, failed := a.health.Report(ctx); failed != nil {
+				a.log.Info("writing the Membership failed", "reason", failed.Error())
 			}
 			return err
 		},
 	)
-}
-
-// eventRepeater decides when an Event says again why something does not succeed.
-type eventRepeater struct {
-	reason      string
-	since, last time.Time // of the first and of the latest Event with this reason
-}
-
-// repeat is the interval between Events with the same reason: kubectl clusterset shows Events of
-// the last ten minutes.
-const repeat = 4 * time.Minute
-
-// next returns the message of the next Event, or "" if none is due. A repeated reason gets its duration as a prefix:
-// client-go would count an identical Event and not show it.
-func (e *eventRepeater) next(reason string, now time.Time) string {
-	if reason != e.reason {
-		*e = eventRepeater{reason, now, now}
-		return reason
-	}
-	if now.Sub(e.last) < repeat {
-		return ""
-	}
-	e.last = now
-	return fmt.Sprintf("For %v: %s", now.Sub(e.since).Round(time.Minute), reason)
 }
 
 // renew renews the token for the hub until ctx ends.
@@ -164,26 +139,22 @@ func (a *Agent) renew(ctx context.Context) {
 		Now:          a.Now,
 	}
 	last := ""
-	var events eventRepeater
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 3*attemptTimeout) // two connections, and this cluster
 		again, err := renewer.Renew(attempt)
 		cancel()
 		switch {
 		case err == nil:
-			last, events = "", eventRepeater{}
-		case ctx.Err() == nil:
-			if err.Error() != last {
-				last = err.Error()
-				a.log.Info("renewing the token for the hub failed", "reason", last)
-			}
-			kind := kube.Warning
-			if errors.Is(err, credentials.ErrElsewhere) {
-				kind = kube.Normal // whoever made the credentials renews them
-			}
-			if note := events.next(last, a.Now()); note != "" {
-				a.env.Events.Event(kube.System(), kind, "TokenNotRenewed", note)
-			}
+			last = ""
+		case ctx.Err() == nil && err.Error() != last:
+			last = err.Error()
+			a.log.Info("renewing the token for the hub failed", "reason", last)
+		}
+		if errors.Is(err, credentials.ErrElsewhere) {
+			err = nil // whoever made the credentials renews them
+		}
+		if ctx.Err() == nil {
+			a.seen.set(func(s *seen) { s.renewal = err })
 		}
 		select {
 		case <-ctx.Done():

@@ -65,13 +65,12 @@ const (
 )
 
 // LeaseRenewed in a member's namespace clusterset-system has in AnnotationRenewed the version of the member's Lease
-// on the hub that its agent wrote last. AnnotationHubServer, in both Leases, has the URL by which the agent wrote it.
+// on the hub that its agent wrote last.
 // AnnotationAskedBy, in the Lease on the hub, names the process that asks whether the holder reaches its API server.
 const (
-	LeaseRenewed        = "hub-renewed"
-	AnnotationRenewed   = "clusterset-dns.io/renewed"
-	AnnotationHubServer = "clusterset-dns.io/hub-server"
-	AnnotationAskedBy   = "clusterset-dns.io/asked-by"
+	LeaseRenewed      = "hub-renewed"
+	AnnotationRenewed = "clusterset-dns.io/renewed"
+	AnnotationAskedBy = "clusterset-dns.io/asked-by"
 )
 
 // SecretHub in a member's namespace clusterset-system has the credentials for the hub: a kubeconfig and its token.

@@ -202,8 +202,6 @@ func (h *Heartbeat) writeStoredRenewal(ctx context.Context, renewed *coordinatio
 		lease = stored.DeepCopy()
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, kube.Version(renewed))
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationHubServer,
-		renewed.Annotations[clusterset.AnnotationHubServer])
 	lease.Spec.HolderIdentity = renewed.Spec.HolderIdentity
 	lease.Spec.LeaseDurationSeconds = renewed.Spec.LeaseDurationSeconds
 	lease.Spec.RenewTime = renewed.Spec.RenewTime

@@ -43,8 +43,6 @@ type Env struct {
 	Hub func() client.Client
 	// HubNow reads the hub past the cache. Do not call it while Hub returns nil.
 	HubNow func() client.Reader
-	// HubServer returns the URL of the hub that the caches are of.
-	HubServer func() string
 	// Relist is called if the hub was restored from a backup, or accepts writes and its watches show none. The agent
 	// then lists the hub again.
 	Relist func(reason, message string)

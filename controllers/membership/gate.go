@@ -26,6 +26,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -47,8 +48,13 @@ type Gate struct {
 }
 
 // ErrLeft is the error of a cluster that has just left.
-var ErrLeft = errors.New(
-	"this cluster has left its clusterset; to make it a member again, run: kubectl clusterset join --hub-context=HUB")
+var ErrLeft = notAdmitted("Left", errors.New(
+	"this cluster has left its clusterset; to make it a member again, run: kubectl clusterset join --hub-context=HUB"))
+
+// notAdmitted gives err the reason that the condition Admitted has because of it.
+func notAdmitted(reason string, err error) error {
+	return &health.NotAdmitted{Reason: reason, Err: err}
+}
 
 // ErrIdentity is the error of a cluster whose ID is no longer the one that this agent started with.
 var ErrIdentity = errors.New("this cluster's ID has changed; the agent restarts with the new one")
@@ -69,7 +75,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 		return nil
 	case set != nil:
 		if err := g.leave(ctx, set); err != nil {
-			return err
+			return notAdmitted("Leaving", err)
 		}
 		return ErrLeft
 	case g.forced:
@@ -133,9 +139,9 @@ func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, err
 	if !g.Given {
 		return nil, ErrIdentity
 	}
-	return nil, fmt.Errorf("ClusterProperty %s of this cluster is %q, but the agent's --cluster-id is %q: "+
-		"start the agent with the former, or leave and join with the latter",
-		clusterset.PropertyID, id.Spec.Value, g.Cluster)
+	return nil, notAdmitted("IDDiffers", fmt.Errorf("ClusterProperty %s of this cluster is %q, but the agent's "+
+		"--cluster-id is %q: start the agent with the former, or leave and join with the latter",
+		clusterset.PropertyID, id.Spec.Value, g.Cluster))
 }
 
 // Claim makes sure that the ClusterProfile of this cluster's ID belongs to this cluster (K2149), and returns the
@@ -150,8 +156,8 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 		if n > 1 {
 			remedy = "keep one, on the hub: kubectl -n " + g.HubNamespace + " delete clusterset NAME"
 		}
-		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one; %s",
-			g.HubNamespace, n, remedy)
+		return nil, notAdmitted("NoClusterSet", fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs "+
+			"exactly one; %s", g.HubNamespace, n, remedy))
 	}
 	name := sets.Items[0].Name
 	set, err := kube.Property(ctx, g.Local, clusterset.PropertySet)
@@ -159,8 +165,9 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 		return nil, err
 	}
 	if set != nil && set.Spec.Value != name {
-		return nil, fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s), but the hub's is %q: "+
-			"leave the former, then join the latter", set.Spec.Value, clusterset.PropertySet, name)
+		return nil, notAdmitted("OtherClusterSet", fmt.Errorf("this cluster is a member of clusterset %q "+
+			"(ClusterProperty %s), but the hub's is %q: leave the former, then join the latter",
+			set.Spec.Value, clusterset.PropertySet, name))
 	}
 	uid, err := g.clusterUID(ctx)
 	if err != nil {
@@ -202,24 +209,24 @@ func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alph
 // claim it. An error says why it may not.
 func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (bool, error) {
 	if profile == nil {
-		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, "+
-			"or was evicted; run: kubectl clusterset join --hub-context=HUB", id, namespace)
+		return false, notAdmitted("NotJoined", fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this "+
+			"cluster has not joined, or was evicted; run: kubectl clusterset join --hub-context=HUB", id, namespace))
 	}
 	holder := profile.Annotations[clusterset.AnnotationClusterUID]
 	joining := profile.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case profile.DeletionTimestamp != nil:
-		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, "+
-			"or is evicted; once it is gone, run: kubectl clusterset join --hub-context=HUB", id)
+		return false, notAdmitted("BeingDeleted", fmt.Errorf("ClusterProfile %s on the hub is being deleted: this "+
+			"cluster is leaving, or is evicted; once it is gone, run: kubectl clusterset join --hub-context=HUB", id))
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
-		return false, fmt.Errorf("ClusterProfile %s on the hub belongs to a cluster that has left; "+
-			"once it is gone, run: kubectl clusterset join --hub-context=HUB", id)
+		return false, notAdmitted("BeingDeleted", fmt.Errorf("ClusterProfile %s on the hub belongs to a cluster that "+
+			"has left; once it is gone, run: kubectl clusterset join --hub-context=HUB", id))
 	case holder == "" && joining != "" && joining != uid: // this cluster was evicted, and another one gets the ID
-		return false, errors.New(heldBy(id, joining, uid))
+		return false, notAdmitted("IDTaken", errors.New(heldBy(id, joining, uid)))
 	case holder == "":
 		return false, nil
 	case holder != uid:
-		return false, errors.New(heldBy(id, holder, uid))
+		return false, notAdmitted("IDTaken", errors.New(heldBy(id, holder, uid)))
 	}
 	return true, nil
 }

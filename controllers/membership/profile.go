@@ -50,10 +50,10 @@ func New(c Config) kube.Controller {
 					return self
 				})},
 		},
-		// This is half of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
-		// the other half.
+		// This is a part of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
+		// half, and health has 2.
 		Reconciler: &reconciler{
-			Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{},
+			Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 3), tooLong: map[types.UID]string{},
 		},
 	}
 }

@@ -77,8 +77,8 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 		}
 		look()
 	}
-	if updates < 60 || updates > 5+60 {
-		t.Errorf("%d updates in an hour, and one a minute is its share, after five at first", updates)
+	if updates < 30 || updates > 3+30 {
+		t.Errorf("%d updates in an hour, and one in two minutes is its share, after three at first", updates)
 	}
 	now = due
 	look()

@@ -134,6 +134,7 @@ var reconcilers = []string{
 	"heartbeat",
 	"sources",
 	"membership",
+	"health",
 	"inventory",
 	"departed",
 	"blocks",

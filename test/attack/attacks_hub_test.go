@@ -185,14 +185,14 @@ var membership = []refusal{
 		plain(patch("clusterprofiles", thief, object{}.meta("finalizers", nil)))},
 	{"annotate its profile", profiles, "may annotate a ClusterProfile with", plain(patch("clusterprofiles", thief,
 		object{}.meta("annotations", object{"clusterset-dns.io/joining-uid": "other"})))},
-	{"call itself healthy", profiles, "writes version and properties only", plain(request{
+	{"call itself healthy", profiles, "condition MemberReady only in the status", plain(request{
 		method: http.MethodPatch, kind: mergeKind, path: path("clusterprofiles", thief) + "/status",
 		body: body(object{}.set([]string{"status", "conditions"}, []object{{
 			"type": "ControlPlaneHealthy", "status": "True", "reason": "Heartbeat", "message": "",
 			"lastTransitionTime": "2026-01-01T00:00:00Z",
 		}})),
 	})},
-	{"publish how to log in to it", profiles, "writes version and properties only", plain(request{
+	{"publish how to log in to it", profiles, "condition MemberReady only in the status", plain(request{
 		method: http.MethodPatch, kind: mergeKind, path: path("clusterprofiles", thief) + "/status",
 		body: body(object{}.set([]string{"status", "accessProviders"}, []object{{
 			"name": "x", "cluster": object{"server": "https://evil.example"},

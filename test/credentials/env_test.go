@@ -19,9 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -114,9 +112,7 @@ func (e *environment) start(ctx context.Context) (err error) {
 		return err
 	}
 	for name, c := range e.planes {
-		scheme := agent.Scheme()
-		utilruntime.Must(eventsv1.AddToScheme(scheme))
-		if e.admin[name], err = c.Client(scheme); err != nil {
+		if e.admin[name], err = c.Client(agent.Scheme()); err != nil {
 			return err
 		}
 		if e.nodes[name], err = lab.StartKubelet(c); err != nil {

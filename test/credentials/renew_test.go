@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -194,7 +195,6 @@ func TestAnOutageLongerThanALifetime(t *testing.T) {
 		return e.told(
 			ctx,
 			"east",
-			"TokenNotRenewed",
 			"this member's token expired at",
 			"kubectl clusterset join --renew",
 		)
@@ -230,21 +230,17 @@ func (e *environment) restart(t *testing.T, cluster string) {
 	e.nodes[cluster] = n
 }
 
-// told returns an error unless an Event of the agent says all of this.
-func (e *environment) told(ctx context.Context, cluster, reason string, all ...string) error {
-	var events eventsv1.EventList
-	if err := e.admin[cluster].List(ctx, &events, client.InNamespace("clusterset-system")); err != nil {
+// told returns an error unless the condition CredentialsValid of the Membership is False and says all of this.
+func (e *environment) told(ctx context.Context, cluster string, all ...string) error {
+	m := &hubv1alpha1.Membership{}
+	if err := e.admin[cluster].Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, m); err != nil {
 		return err
 	}
-	err := fmt.Errorf("there is no Event %s", reason)
-	for i := range events.Items {
-		if events.Items[i].Reason == reason {
-			if err = said(events.Items[i].Note, all...); err == nil {
-				return nil
-			}
-		}
+	valid := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionCredentialsValid)
+	if valid == nil || valid.Status != metav1.ConditionFalse {
+		return fmt.Errorf("CredentialsValid is %+v", valid)
 	}
-	return err
+	return said(valid.Message, all...)
 }
 
 // said returns an error unless a text has all of these.

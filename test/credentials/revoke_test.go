@@ -150,7 +150,6 @@ func TestAMemberThatMayNotRenewIsOutWithinItsTokensLife(t *testing.T) {
 		return e.told(
 			ctx,
 			"west",
-			"TokenNotRenewed",
 			"this one expires at",
 			"then: kubectl clusterset join --renew",
 		)

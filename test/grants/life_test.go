@@ -338,7 +338,14 @@ func (s *set) leave(t *testing.T) {
 		)
 	})
 	s.a.imports(t, "web", "a")
-	told(t, s.b.Client, kube.SystemNamespace, "NotAMember", kube.SystemNamespace, 1)
+	until(t, "b's Membership says so", func() error {
+		m := &hubv1alpha1.Membership{}
+		err := s.b.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, m)
+		if err == nil && !meta.IsStatusConditionFalse(m.Status.Conditions, hubv1alpha1.ConditionAdmitted) {
+			return fmt.Errorf("%+v", m.Status.Conditions)
+		}
+		return err
+	})
 	s.join(t, s.b)
 	s.a.imports(t, "web", "a", "b")
 	s.b.imports(t, "web", "a", "b")

@@ -25,6 +25,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -409,6 +410,25 @@ func (m *member) wantEvent(t *testing.T, ns, name, reason string, words ...strin
 			seen = append(seen, e.InvolvedObject.Name+" "+e.Reason+": "+e.Message)
 		}
 		return fmt.Errorf("only %v", seen)
+	})
+}
+
+// wantMembership waits until a condition of the Membership has this status and reason, and all of words.
+func (m *member) wantMembership(
+	t *testing.T, condition string, status metav1.ConditionStatus, reason string, words ...string,
+) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s: condition %s is %s: %s", m.ID, condition, status, reason), func() error {
+		known := &hubv1alpha1.Membership{}
+		if err := m.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, known); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(known.Status.Conditions, condition)
+		if c == nil || c.Status != status || c.Reason != reason ||
+			slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) }) {
+			return fmt.Errorf("%+v", known.Status.Conditions)
+		}
+		return nil
 	})
 }
 

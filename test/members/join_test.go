@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -81,14 +82,14 @@ func (j *joining) agent(t *testing.T, id, credentials, namespace string) *lab.Co
 	return j.agentWith(t, j.local, hub, id, namespace)
 }
 
-func (j *joining) agentWith(t *testing.T, local, hub, id, namespace string) *lab.Controller {
+func (j *joining) agentWith(t *testing.T, local, hub, id, namespace string, args ...string) *lab.Controller {
 	t.Helper()
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, err := lab.StartAgent(t.Context(), filepath.Join(root, "bin", "clusterset-controller"), lab.AgentOptions{
-		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: namespace, ClusterID: id,
+		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: namespace, ClusterID: id, Args: args,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +166,9 @@ func TestID2ID3ID4JoinLeaveAndComeAgain(t *testing.T) {
 	p.exported(t, service(ns, "web"), "10.1.0.1")
 
 	j.refused(t, j.agent(t, "r", "p", lab.HubNamespace), "kubectl clusterset join")
-	r.wantEvent(t, "clusterset-system", "clusterset-system", "NotAMember")
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NotJoined", "was evicted")
 	j.refused(t, j.agent(t, "p", "p", lab.HubNamespace), "is held by another cluster")
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "IDTaken", "is held by another cluster")
 	if id := r.property(t, clusterset.PropertyID); id != nil {
 		t.Errorf("the id is said to be %q, and nothing was joined", id.Spec.Value)
 	}
@@ -365,24 +367,7 @@ func TestATokenThatIsNotRenewedIsTold(t *testing.T) {
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a Warning that names the other member, and the remedy", func() error {
-		var events corev1.EventList
-		if err := b.List(t.Context(), &events, client.InNamespace("clusterset-system")); err != nil {
-			return err
-		}
-		var said []string
-		for _, e := range events.Items {
-			if e.Reason != "TokenNotRenewed" {
-				continue
-			}
-			said = append(said, e.Type+" "+e.Message)
-			if e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "mcs-c") &&
-				strings.Contains(e.Message, "join --renew") {
-				return nil
-			}
-		}
-		return fmt.Errorf("only %q", said)
-	})
+	b.wantMembership(t, "CredentialsValid", metav1.ConditionFalse, "NotRenewed", "mcs-c")
 	if err := b.Get(
 		t.Context(),
 		client.ObjectKeyFromObject(secret),

@@ -160,7 +160,7 @@ func TestMembersDoNotWriteWhatIsTheAdmins(t *testing.T) {
 		t.Run("status_"+strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			p := e.fresh(t, "m")
 			change(p)
-			refused(t, e.mighty["m"].Status().Update(t.Context(), p), "writes version and properties only")
+			refused(t, e.mighty["m"].Status().Update(t.Context(), p), "condition MemberReady only in the status")
 		})
 	}
 }

@@ -95,13 +95,12 @@ func (w *World) startAgent(m *member) {
 			}
 			return a.linked
 		},
-		HubNow:    func() client.Reader { return past },
-		HubServer: func() string { return "https://hub.example" },
-		Relist:    a.mustRelist,
-		Restart:   func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
-		Answered:  func(error) {},
-		Version:   func(context.Context) (string, error) { return version, nil },
-		Families:  kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(a),
+		HubNow:   func() client.Reader { return past },
+		Relist:   a.mustRelist,
+		Restart:  func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Answered: func(error) {},
+		Version:  func(context.Context) (string, error) { return version, nil },
+		Families: kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(a),
 		Home: home, AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {
 			if !w.ranges {

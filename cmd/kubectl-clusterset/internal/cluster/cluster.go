@@ -91,7 +91,6 @@ func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.Cluster
 // RoleOf returns what a cluster is in ClusterSets, as far as the user may read it.
 func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 	var sets hubv1alpha1.ClusterSetList
-	var leases coordinationv1.LeaseList
 	_ = c.List(ctx, &sets)
 	for i := range sets.Items {
 		r.HubOf = append(r.HubOf, sets.Items[i].Namespace)
@@ -110,9 +109,18 @@ func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 			return r // it was a member of a ClusterSet of its own, which is lost
 		}
 	}
-	_ = c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
-	r.MemberOf, r.Server = set.Spec.Value, facts.HubServer(leases.Items)
+	known, _ := MembershipOf(ctx, c)
+	r.MemberOf, r.Server = set.Spec.Value, known.Status.Hub
 	return r
+}
+
+// MembershipOf returns what a cluster's agent knows of its membership; nothing if no agent has written it.
+func MembershipOf(ctx context.Context, c *Cluster) (out hubv1alpha1.Membership, err error) {
+	err = c.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &out)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return hubv1alpha1.Membership{}, nil
+	}
+	return out, c.Failed(err, "reading Membership %s", hubv1alpha1.MembershipName)
 }
 
 // Deployment returns a Deployment in clusterset-system, or nil if there is none.

@@ -241,8 +241,8 @@ var inMember = []planted{
 		notYet(f)
 		f.Pods = nil
 	}, "no replica of the agent is available"},
-	{"agent refused", "agent-event", bad, func(f *doctor.Facts) {
-		f.Set, f.AgentEvent = "",
+	{"agent refused", "agent-reason", bad, func(f *doctor.Facts) {
+		f.Set, f.AgentReason = "",
 			"cluster id east is held by another cluster"
 	}, "held by another"},
 	{"no credentials", "credentials", bad, func(f *doctor.Facts) { f.Credentials = nil }, "has no credentials"},
@@ -264,12 +264,12 @@ var inMember = []planted{
 	{"hub not verified", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Insecure = true }, "not verified"},
 	{"hub not reached at a new address", "hub-server", notice, func(f *doctor.Facts) {
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
-		f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+		f.AgentServer = "https://old.example:6443"
 	}, "still uses the hub at https://old.example:6443 and not at https://hub.example:6443"},
 	{"hub not reached at a new address, nor at the old one", "hub-reachable", bad, func(f *doctor.Facts) {
 		f.HubFacts.AgentError, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
-		f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+		f.AgentServer = "https://old.example:6443"
 	}, "does not reach the hub at https://hub.example:6443"},
 	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.AgentError = "401 Unauthorized" },
 		"401 Unauthorized"},
@@ -451,7 +451,7 @@ func TestAClusterThatHasNotJoinedHasOneFinding(t *testing.T) {
 
 // notYet has an agent that runs and is no member yet.
 func notYet(f *doctor.Facts) {
-	f.Set, f.AgentEvent = "", "cluster id east is held by another cluster"
+	f.Set, f.AgentReason = "", "cluster id east is held by another cluster"
 	f.Deployment.Status.AvailableReplicas, f.HubFacts.Leases, f.Pods = 0, nil, make([]corev1.Pod, 1)
 }
 
@@ -466,7 +466,7 @@ func TestWhatFollowsFromAnotherFindingIsNone(t *testing.T) {
 		},
 		"hub-server": func(f *doctor.Facts) {
 			f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
-			f.Leases[0].Annotations = map[string]string{"clusterset-dns.io/hub-server": "https://old.example:6443"}
+			f.AgentServer = "https://old.example:6443"
 		},
 	} {
 		f := sound(t)

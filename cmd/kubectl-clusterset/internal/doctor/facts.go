@@ -20,25 +20,25 @@ type Topic string
 
 // The topics.
 const (
-	CRDs        Topic = "CustomResourceDefinitions"
-	Policies    Topic = "ValidatingAdmissionPolicies"
-	Membership  Topic = "this cluster's membership"
-	Agent       Topic = "the agent"
-	AgentEvents Topic = "the agent's Events"
-	AgentAuth   Topic = "the agent's rights"
-	Secret      Topic = "the credentials for the hub"
-	HubAuth     Topic = "this member's rights on the hub"
-	Hub         Topic = "the hub"
-	HubAdmin    Topic = "the hub, as its admin"
-	HubLeader   Topic = "the leader of clusterset-controller hub"
-	DNS         Topic = "CoreDNS"
-	DNSAuth     Topic = "CoreDNS's rights"
-	DNSAnswers  Topic = "the answers of the DNS Pods"
-	NodeLocal   Topic = "NodeLocal DNS"
-	Beside      Topic = "our CoreDNS beside the cluster's DNS"
-	Ranges      Topic = "this cluster's address ranges"
-	Imports     Topic = "ServiceImports and their EndpointSlices"
-	Exports     Topic = "ServiceExports"
+	CRDs       Topic = "CustomResourceDefinitions"
+	Policies   Topic = "ValidatingAdmissionPolicies"
+	Membership Topic = "this cluster's membership"
+	Agent      Topic = "the agent"
+	AgentKnows Topic = "the agent's Membership"
+	AgentAuth  Topic = "the agent's rights"
+	Secret     Topic = "the credentials for the hub"
+	HubAuth    Topic = "this member's rights on the hub"
+	Hub        Topic = "the hub"
+	HubAdmin   Topic = "the hub, as its admin"
+	HubLeader  Topic = "the leader of clusterset-controller hub"
+	DNS        Topic = "CoreDNS"
+	DNSAuth    Topic = "CoreDNS's rights"
+	DNSAnswers Topic = "the answers of the DNS Pods"
+	NodeLocal  Topic = "NodeLocal DNS"
+	Beside     Topic = "our CoreDNS beside the cluster's DNS"
+	Ranges     Topic = "this cluster's address ranges"
+	Imports    Topic = "ServiceImports and their EndpointSlices"
+	Exports    Topic = "ServiceExports"
 )
 
 // NotAsked is in Facts.Unread for what only an admin of the hub may read, if no flag names the hub.
@@ -64,7 +64,8 @@ type Facts struct {
 
 	Deployment  *appsv1.Deployment     // the agent's, or nil
 	Pods        []corev1.Pod           // the agent's
-	AgentEvent  string                 // the agent's last reason why it is no member
+	AgentReason string                 // why it is no member, as the agent knows it
+	AgentServer string                 // the URL of the hub that the agent uses
 	Leases      []coordinationv1.Lease // of clusterset-system
 	AgentLacks  []string               // the rights of deploy/member that it lacks
 	Credentials *Credentials           // nil without the Secret

@@ -163,7 +163,7 @@ func hubAddress(f *Facts) []report.Finding {
 
 // hubServer: the agent keeps a connection that works until the one of new credentials does.
 func hubServer(f *Facts) []report.Finding {
-	c, used := f.usable(), facts.HubServer(f.Leases)
+	c, used := f.usable(), f.AgentServer
 	if _, expired, known := facts.HubSeen(f.Leases, f.Now); c == nil || used == "" || used == c.Server ||
 		expired || !known {
 		return nil

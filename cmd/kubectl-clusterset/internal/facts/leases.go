@@ -48,14 +48,6 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 	return at, ok && Expired(lease, now), ok
 }
 
-// HubServer returns the hub's URL that a member's agent uses, by the member's leases; "" if that is not known.
-func HubServer(leases []coordinationv1.Lease) string {
-	if lease := hubRenewed(leases); lease != nil {
-		return lease.Annotations[clusterset.AnnotationHubServer]
-	}
-	return ""
-}
-
 // hubRenewed returns the Lease clusterset.LeaseRenewed among a member's leases, or nil.
 func hubRenewed(leases []coordinationv1.Lease) *coordinationv1.Lease {
 	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })

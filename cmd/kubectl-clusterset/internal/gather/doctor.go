@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +26,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
@@ -51,7 +52,7 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
 		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) },
-		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent,
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentKnows: g.agentKnows,
 		doctor.AgentAuth: g.agentRights,
 		doctor.Ranges:    g.ranges, doctor.Imports: g.imports,
 		doctor.Exports: g.exports,
@@ -134,8 +135,13 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 	return err
 }
 
-func (g *gatherer) agentEvent(ctx context.Context) (err error) {
-	g.AgentEvent, err = lifecycle.AgentEvent(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
+func (g *gatherer) agentKnows(ctx context.Context) error {
+	known, err := cluster.MembershipOf(ctx, g.Member)
+	g.AgentServer = known.Status.Hub
+	ready := meta.FindStatusCondition(known.Status.Conditions, hubv1alpha1.ConditionMembershipReady)
+	if ready != nil && ready.Status != metav1.ConditionTrue {
+		g.AgentReason = ready.Message
+	}
 	return err
 }
 

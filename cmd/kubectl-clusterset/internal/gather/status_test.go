@@ -130,8 +130,10 @@ func agentIn(t *testing.T, lacks string) *cluster.Cluster {
 	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
 		Name: manifest.AgentDeployment}}
 	renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
-		Name: clusterset.LeaseRenewed, Annotations: map[string]string{clusterset.AnnotationHubServer: "https://hub"}}}
-	c := inMemory("this cluster", refusing(t, true), set, agent, renewed)
+		Name: clusterset.LeaseRenewed}}
+	known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+		Status: hubv1alpha1.MembershipStatus{Hub: "https://hub"}}
+	c := inMemory("this cluster", refusing(t, true), set, agent, renewed, known)
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			review := o.(*authorizationv1.SubjectAccessReview)

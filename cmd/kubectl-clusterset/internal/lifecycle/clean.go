@@ -41,7 +41,10 @@ func (l *leave) plan(ctx context.Context) error {
 	secret.SetKind("Secret")
 	secret.SetNamespace(kube.SystemNamespace)
 	secret.SetName(clusterset.SecretHub)
-	for _, o := range append(objects, secret) {
+	known := &unstructured.Unstructured{} // first: deleted last, when no agent may write it again
+	known.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("Membership"))
+	known.SetName(hubv1alpha1.MembershipName)
+	for _, o := range append([]*unstructured.Unstructured{known}, append(objects, secret)...) {
 		existing := &unstructured.Unstructured{}
 		existing.SetGroupVersionKind(o.GroupVersionKind())
 		err := l.Member.Get(ctx, client.ObjectKeyFromObject(o), existing)
@@ -126,6 +129,9 @@ func (l *leave) neededBy(ctx context.Context, crd *unstructured.Unstructured) (s
 		if client.IgnoreNotFound(err) != nil {
 			return "", l.Member.Failed(err, "reading ClusterRole clusterset-dns:coredns")
 		}
+	}
+	if kind == "Membership" { // there is one, the agent's
+		return "", nil
 	}
 	if !l.left && (kind == "ServiceImport" || kind == "ServiceExportRecord") { // the agent deletes its own
 		return "", nil

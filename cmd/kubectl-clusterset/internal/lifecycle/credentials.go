@@ -12,8 +12,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -209,7 +210,7 @@ func (j *join) await(ctx context.Context) error {
 		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"), facts.StartAgent)
 	}
 	say := j.Say.Waiting("the agent", j.Timeout)
-	began, used := time.Now(), ""
+	used := ""
 	err = cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
@@ -224,13 +225,13 @@ func (j *join) await(ctx context.Context) error {
 			return false, "", err
 		}
 		renewed := lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion)
-		if set != nil && renewed && (used == "" || used == j.server) { // "": an agent without this annotation
+		if set != nil && renewed && (used == "" || used == j.server) { // "": an agent without a Membership
 			return true, "", nil
 		}
 		var why string
 		switch {
 		case set == nil:
-			why = whyNoMember(ctx, j.Member, began.Add(-Recent))
+			why = whyNoMember(ctx, j.Member)
 		case !renewed:
 			why = "it has not renewed its Lease on the hub yet"
 		default:
@@ -265,43 +266,19 @@ func (j *join) await(ctx context.Context) error {
 
 // serverInUse returns the hub's URL that the agent uses, "" before its first renewal.
 func (j *join) serverInUse(ctx context.Context) (string, error) {
-	var leases coordinationv1.LeaseList
-	err := j.Member.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
-	return facts.HubServer(leases.Items), j.Member.Failed(err, "listing Leases")
+	known, err := cluster.MembershipOf(ctx, j.Member)
+	return known.Status.Hub, err
 }
 
-// whyNoMember returns the agent's last reason, or why its Pods do not run.
-func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) string {
-	reason, err := AgentEvent(ctx, c, since)
+// whyNoMember returns the agent's reason, or why its Pods do not run.
+func whyNoMember(ctx context.Context, c *cluster.Cluster) string {
+	known, err := cluster.MembershipOf(ctx, c)
 	if err != nil {
 		return err.Error()
 	}
-	if reason != "" {
-		return reason
+	if ready := meta.FindStatusCondition(known.Status.Conditions, hubv1alpha1.ConditionMembershipReady); ready != nil &&
+		ready.Status != metav1.ConditionTrue {
+		return ready.Message
 	}
 	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})
-}
-
-// Recent is the age up to which an Event of the agent counts. An agent that is not a member yet repeats its Event every
-// four minutes.
-const Recent = 10 * time.Minute
-
-// AgentEvent returns the note of the latest Event NotAMember after since, or "" without one.
-func AgentEvent(ctx context.Context, c *cluster.Cluster, since time.Time) (reason string, err error) {
-	var events eventsv1.EventList
-	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return "", err
-	}
-	last := since.Add(-time.Minute) // since may be by a workstation's clock
-	for i := range events.Items {
-		e := &events.Items[i]
-		at := e.EventTime.Time
-		if e.Series != nil {
-			at = e.Series.LastObservedTime.Time
-		}
-		if e.Reason == "NotAMember" && at.After(last) {
-			last, reason = at, e.Note
-		}
-	}
-	return reason, nil
 }

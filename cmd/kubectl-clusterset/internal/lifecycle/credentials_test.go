@@ -24,6 +24,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -188,10 +189,11 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 	const was, is = "https://hub.internal:6443", "https://hub.example"
 	for used, waits := range map[string]bool{was: true, is: false, "": false} {
 		lease := func(namespace, name string) *coordinationv1.Lease {
-			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-				Annotations: map[string]string{clusterset.AnnotationHubServer: used}}}
+			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		}
 		member := inMemory(interceptor.Funcs{}, lease(kube.SystemNamespace, clusterset.LeaseRenewed),
+			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+				Status: hubv1alpha1.MembershipStatus{Hub: used}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
 		o, _ := options(inMemory(interceptor.Funcs{}, lease("blue", "east")))
 		o.Timeout = 100 * time.Millisecond

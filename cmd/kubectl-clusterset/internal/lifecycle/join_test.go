@@ -312,8 +312,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 	renewed := func(ago time.Duration) *coordinationv1.Lease {
 		at := metav1.NewTime(time.Now().Add(-ago))
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
-			Name:        clusterset.LeaseRenewed,
-			Annotations: map[string]string{clusterset.AnnotationHubServer: "https://hub"},
+			Name: clusterset.LeaseRenewed,
 			ManagedFields: []metav1.ManagedFieldsEntry{{Operation: "Update", APIVersion: "coordination.k8s.io/v1",
 				Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}")}},
 		}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(40)),
@@ -325,7 +324,9 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
 	onHub := renewed(time.Second)
 	onHub.Namespace, onHub.Name = "blue", "east"
-	own := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second), onHub)
+	known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+		Status: hubv1alpha1.MembershipStatus{Hub: "https://hub"}}
+	own := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second), onHub, known)
 	own.Config = &rest.Config{Host: server.URL}
 	o, _ := options(own)
 	var made strings.Builder
@@ -339,7 +340,8 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		namespace string
 		refused   bool // by init
 	}{{time.Second, "blue", true}, {time.Second, "red", false}, {time.Hour, "blue", false}} {
-		taken := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(c.ago))
+		taken := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(c.ago),
+			known.DeepCopy())
 		taken.Config = &rest.Config{Host: server.URL}
 		o, _ := options(taken)
 		o.HubNamespace, o.Release = c.namespace, "r/c:v1"

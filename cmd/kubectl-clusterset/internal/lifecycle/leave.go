@@ -204,20 +204,18 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if _, err := l.scaleAgent(ctx, 1); err != nil { // one replica is enough to leave
 		return err
 	}
-	began := time.Now()
-	since, err := l.annotate(ctx, began)
-	if err != nil {
+	if err := l.annotate(ctx); err != nil {
 		return err
 	}
 	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
 		l.setProperty.Spec.Value)
 	say := l.Say.Waiting("the agent", l.Timeout)
-	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Property(ctx, l.Member, clusterset.PropertySet)
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
-		why := whyNoMember(ctx, l.Member, since)
+		why := whyNoMember(ctx, l.Member)
 		say(why)
 		return false, why, nil
 	})
@@ -233,23 +231,22 @@ func (l *leave) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// annotate tells the agent to leave. It returns the time from which Events of the agent are about that: earlier than
-// now if a previous run has told it.
-func (l *leave) annotate(ctx context.Context, now time.Time) (since time.Time, err error) {
+// annotate tells the agent to leave, unless a previous run has.
+func (l *leave) annotate(ctx context.Context) error {
 	value := "kubectl-clusterset"
 	if l.Force {
 		value = clusterset.LeavingForced
 	}
 	if was := l.setProperty.Annotations[clusterset.AnnotationLeaving]; was != "" && (!l.Force || was == value) {
-		return now.Add(-Recent), nil
+		return nil
 	}
 	leaving := l.setProperty.DeepCopy()
 	metav1.SetMetaDataAnnotation(&leaving.ObjectMeta, clusterset.AnnotationLeaving, value)
-	err = cluster.Settled(ctx, func(ctx context.Context) error {
+	err := cluster.Settled(ctx, func(ctx context.Context) error {
 		return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.setProperty),
 			client.FieldOwner(manifest.FieldManager))
 	})
-	return now, l.Member.Failed(err, "annotating ClusterProperty %s", l.setProperty.Name)
+	return l.Member.Failed(err, "annotating ClusterProperty %s", l.setProperty.Name)
 }
 
 // evicted reports whether the hub lists this cluster as departed. It returns an error if the hub does not know the

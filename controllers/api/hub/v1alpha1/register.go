@@ -15,6 +15,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ClusterSet{}, &ClusterSetList{},
 		&ServiceExportRecord{}, &ServiceExportRecordList{},
 		&EndpointRecord{}, &EndpointRecordList{},
+		&Membership{}, &MembershipList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -29,6 +29,7 @@ const LabelClusterManager = "x-k8s.io/cluster-manager"
 const (
 	ConditionControlPlaneHealthy = "ControlPlaneHealthy"
 	ConditionJoined              = "Joined"
+	ConditionMemberReady         = "MemberReady" // what the member itself reports: its Membership's condition Ready
 )
 
 // MaxPropertyValue is how many characters the value of a property may have; that of a ClusterProperty may have more.

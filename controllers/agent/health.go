@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
+)
+
+// seen is what the agent has seen of its membership outside of its controllers.
+type seen struct {
+	mu        sync.Mutex
+	answer    error // the hub's last answer; nil after a success, and before the first
+	renewal   error // why the token was not renewed
+	notMember error // why this cluster is no member
+}
+
+func (s *seen) set(change func(*seen)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// newHealth returns the reporter of this cluster's Membership.
+func newHealth(a *Agent) (*health.Reporter, error) {
+	rules := func(path string, names ...string) []rbacv1.PolicyRule {
+		out, err := health.Rules(deploy.Manifests, path, names...)
+		if err != nil {
+			panic(err) // they are embedded
+		}
+		return out
+	}
+	lacks := func(ctx context.Context, c client.Client, namespace string, wanted []rbacv1.PolicyRule) []string {
+		missing, err := health.Missing(ctx, c, namespace, wanted)
+		if err != nil {
+			a.log.V(1).Info("asking for the agent's rights failed", "reason", err.Error())
+		}
+		return missing
+	}
+	here := rules("member/rbac.yaml", "clusterset-dns:agent", "clusterset-controller")
+	onHub := rules("hub/clusterset/role.yaml", "clusterset-member")
+	return health.New(health.Config{
+		Cluster: a.Cluster, HubNamespace: a.HubNamespace, LocalNow: a.gate.Local, Hub: a.env.Hub,
+		Seen: func() decide.Facts { return factsOf(a) },
+		Rights: func(ctx context.Context) (missing, missingOnHub []string) {
+			missing = lacks(ctx, a.gate.Local, kube.SystemNamespace, here)
+			if l := a.linked.Load(); l != nil {
+				missingOnHub = lacks(ctx, l.client, a.HubNamespace, onHub)
+			}
+			return missing, missingOnHub
+		},
+		DNS: a.DNS, Now: a.Now,
+	}), nil
+}
+
+// factsOf returns what an agent has seen.
+func factsOf(a *Agent) (f decide.Facts) {
+	a.seen.set(func(s *seen) { f.Answer, f.Renewal, f.NotMember = s.answer, s.renewal, s.notMember })
+	cfg, err := a.hub()
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		f.Credentials = err
+	case err != nil:
+		f.Credentials = errors.New("there is no Secret " + kube.SystemNamespace + "/hub-kubeconfig, or this Pod does " +
+			"not have it yet")
+	default:
+		f.Hub = cfg.Host
+	}
+	if l := a.linked.Load(); l != nil {
+		f.Hub, f.Fresh, f.Cloned = l.config.Host, a.env.Fresh(), a.env.Cloned()
+	}
+	return f
+}

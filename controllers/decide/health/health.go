@@ -1,0 +1,293 @@
+// Package health decides the conditions of a Membership from what an agent has seen. It is pure. A fact has one
+// condition, and a condition that an earlier one explains is Unknown, so that the first one that is False is the cause.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// Facts are what an agent has seen.
+type Facts struct {
+	Cluster      string // this member's cluster ID
+	Set          string // the clusterset that this cluster is a member of; "" if it is none
+	Hub          string // the hub's URL; "" if the credentials name none
+	HubNamespace string
+
+	Credentials error // why the credentials for the hub cannot be read
+	Renewal     error // why the token was not renewed
+	Fresh       bool  // the hub shows this agent its own renewals
+	Answer      error // the hub's last answer that was an error, or why there was none; nil after a success
+	NotMember   error // why this cluster is no member
+	Cloned      bool  // another agent renews this member's Lease
+
+	MissingHere, MissingOnHub []string // rights
+
+	Peers  []Peer
+	Ranges map[string]Ranges // of the members, by ID
+
+	DNS DNS
+}
+
+// Peer is another member, as this cluster sees it.
+type Peer struct {
+	ID      string
+	Expired bool // its endpoints are taken out
+	Never   bool // its Lease is renewed, and its agent never answered here
+}
+
+// Ranges are the addresses of a member's Pods and Services, as it reports them.
+type Ranges struct{ Pods, Services []netip.Prefix }
+
+// DNS is what the resolver of the agent's Pod has answered to the question for the version of clusterset.local.
+type DNS struct {
+	Asked bool // the agent runs in a Pod
+	Err   error
+}
+
+// NotAdmitted is why a cluster is no member, with a reason for its condition.
+type NotAdmitted struct {
+	Reason string
+	Err    error
+}
+
+// Error implements error.
+func (n *NotAdmitted) Error() string { return n.Err.Error() }
+
+// Unwrap returns the error with the message.
+func (n *NotAdmitted) Unwrap() error { return n.Err }
+
+// Decide returns all conditions of a Membership, Ready last, without their times.
+func Decide(f *Facts) []metav1.Condition {
+	hub := f.hub()
+	out := []metav1.Condition{
+		hub, f.credentials(hub), f.admitted(hub), f.permitted(), f.ranges(), f.dns(), f.peers(),
+	}
+	return append(out, ready(out))
+}
+
+// condition returns a condition whose status is that of its reason.
+func condition(of, reason, format string, args ...any) metav1.Condition {
+	r, status := Reasons[reason], metav1.ConditionTrue
+	switch {
+	case r.Unknown:
+		status = metav1.ConditionUnknown
+	case r.Remedy != "":
+		status = metav1.ConditionFalse
+	}
+	message := fmt.Sprintf(format, args...)
+	if r.Remedy != "" {
+		message = strings.TrimRight(shorten(message), ".") + ". " + URL(reason)
+	}
+	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
+}
+
+// shorten bounds a message with the text of another program, so that it fits into a ClusterProfile on the hub.
+func shorten(s string) string {
+	const limit = 700
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + "…"
+}
+
+func (f *Facts) hub() metav1.Condition {
+	const of = hubv1alpha1.ConditionHubReachable
+	switch err := f.Answer; {
+	case f.Fresh:
+		return condition(of, "Answers", "The hub answers.")
+	case f.Credentials != nil:
+		return condition(of, "NoAddress", "The agent has no address of the hub.")
+	case err == nil:
+		return condition(of, "Connecting", "The hub at %s has not answered yet.", f.Hub)
+	case meta.IsNoMatchError(err):
+		return condition(of, "NoHub", "The API server at %s is no hub: %v", f.Hub, err)
+	case answered(err):
+		return condition(of, "Answers", "The hub answers.")
+	}
+	return condition(of, "NoAnswer", "The hub at %s does not answer: %v", f.Hub, f.Answer)
+}
+
+// cause returns what an API server said, without what was added to it.
+func cause(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Message
+	}
+	return err.Error()
+}
+
+// answered returns whether err is what a hub has answered that works.
+func answered(err error) bool {
+	var refused *NotAdmitted
+	var status apierrors.APIStatus
+	if errors.As(err, &refused) {
+		return true
+	}
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 &&
+		!apierrors.IsTooManyRequests(err)
+}
+
+func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
+	const of = hubv1alpha1.ConditionCredentialsValid
+	switch {
+	case f.Credentials != nil:
+		return condition(of, "NoCredentials", "The credentials for the hub cannot be read: %v", f.Credentials)
+	case !f.Fresh && apierrors.IsUnauthorized(f.Answer):
+		return condition(of, "Refused", "The hub refuses the agent's token: %s", cause(f.Answer))
+	case f.Renewal != nil:
+		return condition(of, "NotRenewed", "The token for the hub is not renewed: %v", f.Renewal)
+	case hub.Status != metav1.ConditionTrue:
+		return condition(of, "HubUnknown", "The hub has not answered.")
+	}
+	return condition(of, "Accepted", "The hub accepts the agent's token.")
+}
+
+func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
+	const of = hubv1alpha1.ConditionAdmitted
+	var why *NotAdmitted
+	switch {
+	case f.Cloned:
+		return condition(of, "Cloned", "Another cluster's agent renews the Lease of cluster %s on the hub, so this one "+
+			"publishes nothing", f.Cluster)
+	case errors.As(f.NotMember, &why) || errors.As(f.Answer, &why):
+		return condition(of, why.Reason, "%v", why)
+	case f.NotMember != nil || f.Set == "":
+		return condition(of, "NotYet", "This cluster is no member of a clusterset yet.")
+	case !f.Fresh && apierrors.IsForbidden(f.Answer):
+		return condition(of, "Forbidden", "The hub does not let this member read or write: %s", cause(f.Answer))
+	case hub.Status != metav1.ConditionTrue:
+		return condition(of, "Member", "This cluster is a member of clusterset %s, as the hub last said.", f.Set)
+	}
+	return condition(of, "Member", "This cluster is a member of clusterset %s.", f.Set)
+}
+
+func (f *Facts) permitted() metav1.Condition {
+	const of = hubv1alpha1.ConditionPermitted
+	switch {
+	case len(f.MissingHere) > 0:
+		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster", list(f.MissingHere))
+	case len(f.MissingOnHub) > 0:
+		return condition(of, "RightsMissingOnHub", "This member may not %s on the hub", list(f.MissingOnHub))
+	}
+	return condition(of, "Complete", "The agent lacks no right.")
+}
+
+// list joins the first four and counts the others.
+func list(items []string) string {
+	const limit = 4
+	if n := len(items); n > limit {
+		return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ", "), n-limit)
+	}
+	return strings.Join(items, ", ")
+}
+
+func (f *Facts) ranges() metav1.Condition {
+	const of = hubv1alpha1.ConditionRangesDisjoint
+	own, known := f.Ranges[f.Cluster]
+	var met []string
+	meets := func(mine, theirs string, other string, a, b []netip.Prefix) {
+		for _, p := range a {
+			for _, q := range b {
+				if p.Overlaps(q) {
+					met = append(met, fmt.Sprintf("%s %s is in %s %s of cluster %s", mine, p, theirs, q, other))
+				}
+			}
+		}
+	}
+	meets("Pod range", "Service range", f.Cluster, own.Pods, own.Services)
+	for id, other := range f.Ranges {
+		if id == f.Cluster {
+			continue
+		}
+		// Service ranges may be the same everywhere: packets to a VIP do not leave their cluster.
+		meets("Pod range", "Pod range", id, own.Pods, other.Pods)
+		meets("Pod range", "Service range", id, own.Pods, other.Services)
+		meets("Service range", "Pod range", id, own.Services, other.Pods)
+	}
+	slices.Sort(met)
+	switch {
+	case len(met) > 0:
+		return condition(of, "Overlap", "%s", list(met))
+	case !known || len(own.Pods) == 0:
+		return condition(of, "NoPodRanges", "This cluster does not report the ranges of its Pods.")
+	}
+	return condition(of, "Disjoint", "No range that a member reports overlaps those of this cluster.")
+}
+
+func (f *Facts) dns() metav1.Condition {
+	const of = hubv1alpha1.ConditionDNSAnswers
+	var failed *net.DNSError
+	switch err := f.DNS.Err; {
+	case !f.DNS.Asked:
+		return condition(of, "NotAsked", "The agent runs outside the cluster, and does not see its DNS.")
+	case err == nil:
+		return condition(of, "Answered", "The cluster's DNS answers for clusterset.local.")
+	case errors.As(err, &failed) && failed.IsNotFound:
+		return condition(of, "NotServed", "The cluster's DNS does not know clusterset.local")
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failed) && failed.IsTimeout:
+		return condition(of, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	default:
+		return condition(of, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: %v", err)
+	}
+}
+
+func (f *Facts) peers() metav1.Condition {
+	const of = hubv1alpha1.ConditionPeersReachable
+	var expired, never []string
+	for _, p := range f.Peers {
+		switch {
+		case p.Expired:
+			expired = append(expired, p.ID)
+		case p.Never:
+			never = append(never, p.ID)
+		}
+	}
+	slices.Sort(expired)
+	slices.Sort(never)
+	switch {
+	case len(expired) > 0:
+		return condition(of, "Expired", "This cluster sends no traffic to %s, which neither answer nor renew their Leases",
+			list(expired))
+	case len(never) > 0:
+		return condition(of, "NeverAnswered", "The agents of %s never answered here, so their end is noticed late",
+			list(never))
+	case len(f.Peers) == 0:
+		return condition(of, "Alone", "This cluster knows no other member.")
+	}
+	return condition(of, "Reached", "All other members answer.")
+}
+
+// ready is over the others.
+func ready(all []metav1.Condition) metav1.Condition {
+	const of = hubv1alpha1.ConditionMembershipReady
+	for _, c := range all {
+		if c.Type != hubv1alpha1.ConditionPeersReachable && c.Status == metav1.ConditionFalse {
+			return metav1.Condition{Type: of, Status: metav1.ConditionFalse, Reason: c.Reason, Message: c.Message}
+		}
+	}
+	for _, c := range all {
+		hubFirst := c.Type == hubv1alpha1.ConditionHubReachable || c.Type == hubv1alpha1.ConditionAdmitted
+		if hubFirst && c.Status == metav1.ConditionUnknown {
+			return metav1.Condition{Type: of, Status: metav1.ConditionUnknown, Reason: c.Reason, Message: c.Message}
+		}
+	}
+	return condition(of, "AllWell", "This cluster is a member and lacks nothing.")
+}

@@ -1,0 +1,225 @@
+package health
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write docs/checks.md")
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// well is a member that lacks nothing.
+func well() *Facts {
+	return &Facts{
+		Cluster: "east", Set: "blue", Hub: "https://hub", HubNamespace: "blue", Fresh: true,
+		Peers: []Peer{{ID: "west"}},
+		Ranges: map[string]Ranges{
+			"east": {Pods: prefixes("10.1.0.0/16"), Services: prefixes("10.96.0.0/16")},
+			"west": {Pods: prefixes("10.2.0.0/16"), Services: prefixes("10.96.0.0/16")},
+		},
+		DNS: DNS{Asked: true},
+	}
+}
+
+// lost is a member whose hub does not show it its renewals any more.
+func lost(answer error) *Facts {
+	f := well()
+	f.Fresh, f.Answer = false, answer
+	return f
+}
+
+var profiles = schema.GroupResource{Resource: "clusterprofiles"}
+
+// TestDecide plants one fault a row. The condition that it belongs to is the only False one, but for Ready.
+func TestDecide(t *testing.T) {
+	for _, c := range []struct {
+		reason  string // that Ready has
+		facts   *Facts
+		says    string
+		unready bool // Ready is Unknown
+	}{
+		{reason: "AllWell", facts: well()},
+		{reason: "NoAnswer", facts: lost(errors.New("dial tcp 10.0.0.1:6443: i/o timeout")), says: "i/o timeout"},
+		{reason: "NoAnswer", facts: lost(apierrors.NewServiceUnavailable("no backend")), says: "no backend"},
+		{reason: "NoAnswer", facts: lost(apierrors.NewTooManyRequests("slow down", 1)), says: "slow down"},
+		{reason: "NoHub", facts: lost(&meta.NoKindMatchError{}), says: "is no hub"},
+		{reason: "Refused", facts: lost(fmt.Errorf("long text: %w", apierrors.NewUnauthorized("Unauthorized"))),
+			says: "refuses the agent's token: Unauthorized."},
+		{reason: "Forbidden", facts: lost(apierrors.NewForbidden(profiles, "east", errors.New("no"))), says: "is forbidden"},
+		{reason: "Connecting", facts: lost(nil), unready: true},
+		{reason: "NoCredentials", facts: func() *Facts {
+			f := lost(errors.New("no file"))
+			f.Credentials = errors.New("there is no Secret")
+			return f
+		}(), says: "there is no Secret"},
+		{reason: "NotRenewed", facts: func() *Facts {
+			f := well()
+			f.Renewal = errors.New("this one expires at noon")
+			return f
+		}(), says: "expires at noon"},
+		{reason: "IDTaken", facts: func() *Facts {
+			f := lost(nil)
+			f.Set, f.NotMember = "", &NotAdmitted{"IDTaken", errors.New("held by another cluster")}
+			f.Answer = f.NotMember
+			return f
+		}(), says: "held by another cluster"},
+		{reason: "NotJoined", facts: lost(fmt.Errorf("connect: %w", &NotAdmitted{"NotJoined", errors.New("no profile")})),
+			says: "no profile"},
+		{reason: "NotYet", facts: func() *Facts {
+			f := well()
+			f.Set = ""
+			return f
+		}(), unready: true},
+		{reason: "Cloned", facts: func() *Facts {
+			f := well()
+			f.Cloned = true
+			return f
+		}(), says: "publishes nothing"},
+		{reason: "RightsMissingHere", facts: func() *Facts {
+			f := well()
+			f.MissingHere = []string{"a", "b", "c", "d", "e", "f"}
+			return f
+		}(), says: "a, b, c, d and 2 more in this cluster"},
+		{reason: "RightsMissingOnHub", facts: func() *Facts {
+			f := well()
+			f.MissingOnHub = []string{"create leases"}
+			return f
+		}(), says: "create leases on the hub"},
+		{reason: "Overlap", facts: func() *Facts {
+			f := well()
+			f.Ranges["west"] = Ranges{Pods: prefixes("10.1.128.0/17"), Services: prefixes("10.1.4.0/24")}
+			return f
+		}(), says: "Pod range 10.1.0.0/16 is in Pod range 10.1.128.0/17 of cluster west"},
+		{reason: "NotServed", facts: func() *Facts {
+			f := well()
+			f.DNS.Err = &net.DNSError{IsNotFound: true}
+			return f
+		}(), says: "does not know clusterset.local"},
+		{reason: "NoDNSAnswer", facts: func() *Facts {
+			f := well()
+			f.DNS.Err = &net.DNSError{Err: "server misbehaving"}
+			return f
+		}(), says: "server misbehaving"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			all := Decide(c.facts)
+			ready := all[len(all)-1]
+			want := metav1.ConditionFalse
+			if c.unready {
+				want = metav1.ConditionUnknown
+			}
+			if c.reason == "AllWell" {
+				want = metav1.ConditionTrue
+			}
+			if ready.Type != hubv1alpha1.ConditionMembershipReady || ready.Status != want || ready.Reason != c.reason ||
+				!strings.Contains(ready.Message, c.says) {
+				t.Errorf("%+v, want %s because of %s: %s", ready, want, c.reason, c.says)
+			}
+			if want == metav1.ConditionFalse && !strings.HasSuffix(ready.Message, "#"+strings.ToLower(c.reason)) {
+				t.Errorf("%s has no anchor", ready.Message)
+			}
+			var wrong []string
+			for _, c := range all[:len(all)-1] {
+				if c.Status == metav1.ConditionFalse {
+					wrong = append(wrong, c.Type)
+				}
+			}
+			if want == metav1.ConditionFalse && len(wrong) != 1 || want != metav1.ConditionFalse && len(wrong) > 0 {
+				t.Errorf("%v are False, and one fault was planted", wrong)
+			}
+		})
+	}
+}
+
+// TestAnotherMembersFaultIsItsOwn: it is reported, and this member is Ready.
+func TestAnotherMembersFaultIsItsOwn(t *testing.T) {
+	for reason, peer := range map[string]Peer{
+		"Expired": {ID: "west", Expired: true}, "NeverAnswered": {ID: "west", Never: true},
+	} {
+		f := well()
+		f.Peers[0] = peer
+		all := Decide(f)
+		peers := meta.FindStatusCondition(all, hubv1alpha1.ConditionPeersReachable)
+		if peers.Status != metav1.ConditionFalse || peers.Reason != reason || !strings.Contains(peers.Message, "west") {
+			t.Errorf("%+v, want %s", peers, reason)
+		}
+		if !meta.IsStatusConditionTrue(all, hubv1alpha1.ConditionMembershipReady) {
+			t.Errorf("%+v", all)
+		}
+	}
+}
+
+// TestAMessageFitsIntoAClusterProfile, whatever another program says: the hub's policy has a limit.
+func TestAMessageFitsIntoAClusterProfile(t *testing.T) {
+	for _, c := range Decide(lost(errors.New(strings.Repeat("lööng\n", 10000)))) {
+		if len(c.Message) > 1024 || strings.Contains(c.Message, "\n") {
+			t.Errorf("%s: %d bytes", c.Type, len(c.Message))
+		}
+	}
+}
+
+// TestThePage: docs/checks.md explains every reason, in the order of cause and effect. -update writes it.
+func TestThePage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# What a membership lacks\n\n" +
+		"`kubectl get membership` shows whether this cluster is a member, and `-o wide` what it lacks. Its conditions are\n" +
+		"listed here from cause to effect: look at the first one that is False. " +
+		"The agent updates them every ten seconds.\n" +
+		"They are out of date if it does not run: `kubectl -n clusterset-system get lease clusterset-controller`.\n" +
+		"Condition `MemberReady` of the ClusterProfile on the hub repeats `Ready`.\n" +
+		"Made from controllers/decide/health/reasons.go by `go test ./controllers/decide/health -update`.\n")
+	var names []string
+	for name := range Reasons {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, condition := range Order {
+		fmt.Fprintf(&b, "\n## Condition %s\n", condition)
+		for _, name := range names {
+			r := Reasons[name]
+			if r.Condition != condition {
+				continue
+			}
+			status := "True"
+			if r.Unknown {
+				status = "Unknown"
+			} else if r.Remedy != "" {
+				status = "False"
+			}
+			fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n", name, status, r.Means)
+			if r.Remedy != "" {
+				fmt.Fprintf(&b, "\nRemedy: %s\n", r.Remedy)
+			}
+		}
+	}
+	const page = "../../../docs/checks.md"
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil || string(got) != b.String() {
+		t.Errorf("docs/checks.md is not what the reasons say: go test ./controllers/decide/health -update; %v", err)
+	}
+}

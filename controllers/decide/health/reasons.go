@@ -1,0 +1,120 @@
+package health
+
+import "strings"
+
+// Reason is what a reason of a condition means. docs/checks.md is made from this table.
+type Reason struct {
+	Condition string
+	Unknown   bool   // the condition is Unknown
+	Means     string // what it means, and what follows
+	Remedy    string // what mends it; "" of what is well
+}
+
+const (
+	join  = "`kubectl clusterset join --hub-context=HUB`"
+	renew = "`kubectl clusterset join --renew --hub-context=HUB`, which keeps ID and VIPs"
+	log   = "The agent's log: `kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50`"
+)
+
+// Reasons are all reasons of a Membership's conditions.
+var Reasons = map[string]Reason{
+	"Answers":    {Condition: "HubReachable", Means: "The hub answers the agent."},
+	"Connecting": {Condition: "HubReachable", Unknown: true, Means: "The agent has just started."},
+	"NoAddress":  {Condition: "HubReachable", Unknown: true, Means: "Without credentials the agent does not know the hub."},
+	"NoAnswer": {Condition: "HubReachable",
+		Means: "The agent does not reach the hub. Imports stay as they are; other members see no change of this cluster's exports.",
+		Remedy: "Let this cluster's Pods reach that address. If the hub has another one for them: " +
+			"`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL`. If its certificate authority has changed: " + renew + "."},
+	"NoHub": {Condition: "HubReachable", Means: "The API server lacks the kinds of a hub.",
+		Remedy: "If it is the hub: `kubectl clusterset init --hub-context=HUB`. Else join the right one: " + join + "."},
+
+	"Accepted":   {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is renewed."},
+	"HubUnknown": {Condition: "CredentialsValid", Unknown: true, Means: "HubReachable says why."},
+	"NoCredentials": {Condition: "CredentialsValid",
+		Means:  "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or cannot be read.",
+		Remedy: "Wait for two minutes if it is new; else " + join + " writes it, for a member with `--renew`."},
+	"Refused": {Condition: "CredentialsValid",
+		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it joined. " +
+			"Imports stay as they are; exports are not updated.",
+		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
+	"NotRenewed": {Condition: "CredentialsValid",
+		Means:  "When the token expires, so does this cluster at the others.",
+		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
+
+	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
+	"NotYet": {Condition: "Admitted", Unknown: true, Means: "The conditions before say what the agent waits for."},
+	"NotJoined": {Condition: "Admitted",
+		Means:  "The hub has no ClusterProfile of this cluster: it has not joined, has left, or was evicted.",
+		Remedy: join + "."},
+	"BeingDeleted": {Condition: "Admitted",
+		Means:  "The ClusterProfile on the hub goes: this cluster leaves, has left, or is evicted.",
+		Remedy: "Wait until it is gone; to join again: " + join + "."},
+	"IDTaken": {Condition: "Admitted",
+		Means:  "The ID or the credentials were copied from another cluster, which keeps them.",
+		Remedy: "`kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
+	"IDDiffers": {Condition: "Admitted",
+		Means:  "The agent's `--cluster-id` and the ClusterProperty `cluster.clusterset.k8s.io` differ.",
+		Remedy: "Remove the argument from the agent's Deployment, or leave, and join with the other ID."},
+	"OtherClusterSet": {Condition: "Admitted",
+		Means:  "The ClusterProperty `clusterset.k8s.io` names another clusterset than the hub has.",
+		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, then join."},
+	"NoClusterSet": {Condition: "Admitted",
+		Means:  "The clusterset's namespace on the hub has no ClusterSet, or several.",
+		Remedy: "`kubectl clusterset init --hub-context=HUB`; of several, delete all but one."},
+	"Leaving": {Condition: "Admitted",
+		Means:  "This cluster is to leave, and the agent cannot finish that.",
+		Remedy: "Do what the message says. If the hub no longer exists: `kubectl clusterset leave --force`."},
+	"Left": {Condition: "Admitted", Means: "This cluster has left its clusterset.",
+		Remedy: "To be a member again: " + join + "."},
+	"Cloned": {Condition: "Admitted",
+		Means:  "This cluster and another one have the same ID and credentials, as after a restored snapshot.",
+		Remedy: "In the clone: `kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
+	"Forbidden": {Condition: "Admitted",
+		Means:  "The hub knows the token and gives it no rights: the member's RoleBinding is gone, or it was evicted.",
+		Remedy: "As an admin of the hub: " + join + "."},
+
+	"Complete": {Condition: "Permitted", Means: "The agent lacks no right of its manifests."},
+	"RightsMissingHere": {Condition: "Permitted",
+		Means:  "A role or a binding of the agent is missing or older than the agent.",
+		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
+	"RightsMissingOnHub": {Condition: "Permitted",
+		Means:  "A role or a binding of this member is missing on the hub or older than the agent.",
+		Remedy: "As an admin of the hub: `kubectl clusterset init --hub-context=HUB`, then " + join + "."},
+
+	"Disjoint": {Condition: "RangesDisjoint", Means: "No range that a member reports overlaps those of this cluster."},
+	"NoPodRanges": {Condition: "RangesDisjoint", Unknown: true,
+		Means: "Set ClusterProperty `pod-ranges.clusterset-dns.io` to let overlaps be found."},
+	"Overlap": {Condition: "RangesDisjoint",
+		Means:  "Packets to such addresses do not leave this cluster, or reach a wrong Pod.",
+		Remedy: "Renumber one of the clusters, or use a gateway that translates addresses."},
+
+	"Answered": {Condition: "DNSAnswers", Means: "Pods of this cluster resolve names of clusterset.local."},
+	"NotAsked": {Condition: "DNSAnswers", Unknown: true, Means: "The agent runs outside the cluster."},
+	"NotServed": {Condition: "DNSAnswers",
+		Means:  "The DNS that this cluster's Pods ask does not have our plugin, or does not send clusterset.local there.",
+		Remedy: "`kubectl clusterset dns install`; `kubectl clusterset dns status` shows what is there."},
+	"NoDNSAnswer": {Condition: "DNSAnswers",
+		Means:  "The DNS that this cluster's Pods ask fails for clusterset.local.",
+		Remedy: "`kubectl clusterset dns status` shows what is there; the log of CoreDNS says why."},
+
+	"Reached": {Condition: "PeersReachable", Means: "All other members answer."},
+	"Alone":   {Condition: "PeersReachable", Means: "There is no other member."},
+	"Expired": {Condition: "PeersReachable",
+		Means:  "Neither the agent nor the endpoints of that member answer here, or its Lease has expired.",
+		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between the two."},
+	"NeverAnswered": {Condition: "PeersReachable",
+		Means:  "If that member dies, this is noticed after a minute in place of five seconds.",
+		Remedy: "Allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` (failover.md)."},
+
+	"AllWell": {Condition: "Ready", Means: "All conditions are well; of PeersReachable, Ready does not depend."},
+}
+
+// page has a heading for each reason.
+const page = "https://github.com/clusterset-dns/clusterset-dns/blob/main/docs/checks.md#"
+
+// URL returns where a reason is explained.
+func URL(reason string) string { return page + strings.ToLower(reason) }
+
+// Order is the order of the conditions.
+var Order = []string{"HubReachable", "CredentialsValid", "Admitted", "Permitted", "RangesDisjoint", "DNSAnswers",
+	"PeersReachable", "Ready"}

@@ -1,0 +1,188 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
+)
+
+func scheme(t *testing.T) *runtime.Scheme {
+	s := runtime.NewScheme()
+	err := errors.Join(hubv1alpha1.AddToScheme(s), aboutv1beta1.AddToScheme(s), inventoryv1alpha1.AddToScheme(s),
+		coordinationv1.AddToScheme(s), authorizationv1.AddToScheme(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestReport: the Membership is made, follows what the agent sees, and is written when it changes only. The hub hears
+// of Ready as often as its inventory may change.
+func TestReport(t *testing.T) {
+	writes := 0
+	count := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+		p client.Patch, opts ...client.SubResourcePatchOption) error {
+		writes++
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}}
+	claimed := func(id string) *inventoryv1alpha1.ClusterProfile {
+		p := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: id,
+			Annotations: map[string]string{clusterset.AnnotationClusterUID: id}}}
+		p.Spec.ClusterManager.Name = clusterset.ClusterManager
+		return p
+	}
+	build := func(objects ...client.Object) client.Client {
+		return fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects...).WithInterceptorFuncs(count).
+			WithStatusSubresource(&hubv1alpha1.Membership{}, &inventoryv1alpha1.ClusterProfile{}).Build()
+	}
+	expired := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-west",
+		Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
+	liveness.State{Expired: true}.Write(expired.Annotations)
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	local, hub := build(set, expired), build(claimed("east"), claimed("west"))
+	now, seen := time.Unix(1_700_000_000, 0), health.Facts{Fresh: true, Hub: "https://hub"}
+	var answer error
+	r := New(Config{
+		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
+		Seen:   func() health.Facts { return seen },
+		Rights: func(context.Context) (here, onHub []string) { return nil, nil },
+		DNS:    func(context.Context) error { return answer },
+		Now:    func() time.Time { return now },
+	})
+	pass := func() hubv1alpha1.Membership {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(interval)
+		var m hubv1alpha1.Membership
+		if err := local.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	onHub := func() bool {
+		var p inventoryv1alpha1.ClusterProfile
+		if err := hub.Get(t.Context(), client.ObjectKey{Namespace: "blue", Name: "east"}, &p); err != nil {
+			t.Fatal(err)
+		}
+		return meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionMemberReady)
+	}
+
+	m := pass()
+	peers := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionPeersReachable)
+	if m.Status.ClusterSet != "blue" || m.Status.ClusterID != "east" || m.Status.Hub != "https://hub" ||
+		!meta.IsStatusConditionTrue(m.Status.Conditions, hubv1alpha1.ConditionMembershipReady) ||
+		peers == nil || peers.Reason != "Expired" || !onHub() {
+		t.Fatalf("%+v", m.Status)
+	}
+	if was := writes; pass().ResourceVersion != m.ResourceVersion || writes != was {
+		t.Errorf("%d writes of a settled state", writes-was)
+	}
+	answer = &net.DNSError{IsNotFound: true}
+	m = pass()
+	dnsAnswers := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
+	if dnsAnswers.Status != metav1.ConditionFalse || onHub() {
+		t.Errorf("%+v; Ready on the hub: %v", dnsAnswers, onHub())
+	}
+	for i := range 6 { // it flaps
+		if answer = nil; i%2 == 1 {
+			answer = &net.DNSError{IsNotFound: true}
+		}
+		pass()
+	}
+	if onHub() {
+		t.Error("the hub's budget is spent, and Ready was written all the same")
+	}
+}
+
+// TestAskDNS asks as a Pod does.
+func TestAskDNS(t *testing.T) {
+	listener, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rcode int
+	server := &dns.Server{PacketConn: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		if m.Rcode = rcode; rcode == dns.RcodeSuccess && q.Question[0].Name == version {
+			rr, _ := dns.NewRR(version + ` 5 IN TXT "1.1.0"`)
+			m.Answer = []dns.RR{rr}
+		}
+		_ = w.WriteMsg(m)
+	})}
+	go func() { _ = server.ActivateAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+	ask := AskDNS(listener.LocalAddr().String())
+	if err := ask(t.Context()); err != nil {
+		t.Error(err)
+	}
+	rcode = dns.RcodeNameError
+	var failed *net.DNSError
+	if err := ask(t.Context()); !errors.As(err, &failed) || !failed.IsNotFound {
+		t.Errorf("%v for a name that does not exist", err)
+	}
+	rcode = dns.RcodeServerFailure
+	if err := ask(t.Context()); !errors.As(err, &failed) || failed.IsNotFound {
+		t.Errorf("%v for a server that fails", err)
+	}
+}
+
+// TestMissing: what the manifests grant is what the agent asks for; a right that is gone is named.
+func TestMissing(t *testing.T) {
+	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent", "clusterset-controller")
+	if err != nil || len(wanted) < 10 {
+		t.Fatalf("%d rules, %v", len(wanted), err)
+	}
+	for what, c := range map[string]struct {
+		lose       func(*rbacv1.PolicyRule) bool
+		incomplete bool
+		want       []string
+	}{
+		"all":        {func(*rbacv1.PolicyRule) bool { return false }, false, nil},
+		"without":    {func(r *rbacv1.PolicyRule) bool { return r.Resources[0] == "memberships/status" }, false, []string{"patch memberships/status"}},
+		"not listed": {func(*rbacv1.PolicyRule) bool { return true }, true, nil},
+	} {
+		c2 := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectRulesReview)
+				review.Status.Incomplete = c.incomplete
+				for i := range wanted {
+					if r := &wanted[i]; !c.lose(r) {
+						review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
+							Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+					}
+				}
+				return nil
+			},
+		}).Build()
+		got, err := Missing(t.Context(), c2, kube.SystemNamespace, wanted)
+		if err != nil || len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+// Package health writes what this cluster's agent knows of its membership: the Membership here, and its condition
+// Ready to this member's ClusterProfile on the hub. It decides nothing: decide/health does. It runs also while this
+// cluster is no member, because the reason is what users look for.
+package health
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
+const interval = 10 * time.Second
+
+// Config is what New needs.
+type Config struct {
+	Cluster      string // this member's cluster ID
+	HubNamespace string
+	LocalNow     client.Client        // reads past the caches
+	Hub          func() client.Client // nil until the hub's caches have synced
+	// Seen returns the facts that the agent has from the hub and from starting.
+	Seen func() health.Facts
+	// Rights returns which rights the agent lacks in this cluster and on the hub.
+	Rights func(context.Context) (here, onHub []string)
+	// DNS asks the resolver of this Pod; nil outside a cluster.
+	DNS func(context.Context) error
+	Now func() time.Time
+}
+
+// Reporter writes the Membership.
+type Reporter struct {
+	Config
+	budget     *rate.Limiter
+	dns        health.DNS
+	dnsAt      time.Time
+	here, hub  []string // missing rights
+	rightsNext time.Time
+}
+
+// New returns a Reporter. One goroutine may use it at a time.
+func New(c Config) *Reporter {
+	// A part of the budget for one object (K4322: one update per 30 s, burst 10): the inventory on the hub has half,
+	// membership a quarter.
+	return &Reporter{Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 2)}
+}
+
+// Controller returns the controller that reports while this cluster is a member. Its only request is the Membership.
+func (r *Reporter) Controller() kube.Controller {
+	self := types.NamespacedName{Name: hubv1alpha1.MembershipName}
+	all := kube.Named(func(client.Object) types.NamespacedName { return self })
+	return kube.Controller{
+		Name: "health",
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: all, Alike: kube.SameProperty},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: all, Alike: func(was, is client.Object) bool {
+				return is.GetName() != clusterset.LeaseRenewed && kube.SameState(was, is)
+			}},
+		},
+		Reconciler: r,
+	}
+}
+
+// Reconcile reports, and looks again after a while.
+func (r *Reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	ready, err := r.Report(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	wait, err := r.mirror(ctx, ready)
+	if wait <= 0 || wait > interval {
+		wait = interval
+	}
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// Report writes what differs into the Membership, and returns condition Ready. A cluster whose CRDs are older than the
+// agent has no Memberships: that is no error.
+func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err error) {
+	facts, err := r.gather(ctx)
+	if err != nil {
+		return ready, err
+	}
+	conditions := health.Decide(&facts)
+	ready = conditions[len(conditions)-1]
+	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
+	if err == nil && m == nil {
+		m = &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
+		err = r.LocalNow.Create(ctx, m)
+	}
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		log.FromContext(ctx).V(1).Info("this cluster takes no Membership", "reason", err.Error())
+		return ready, nil
+	}
+	if err != nil {
+		return ready, err
+	}
+	want := m.DeepCopy()
+	want.Status.ClusterSet, want.Status.ClusterID = facts.Set, facts.Cluster
+	want.Status.Hub, want.Status.HubNamespace = facts.Hub, facts.HubNamespace
+	for _, c := range conditions {
+		c.LastTransitionTime = metav1.NewTime(r.Now())
+		meta.SetStatusCondition(&want.Status.Conditions, c)
+	}
+	if equality.Semantic.DeepEqual(want.Status, m.Status) {
+		return ready, nil
+	}
+	return ready, r.LocalNow.Status().Patch(ctx, want, kube.Changes(m))
+}
+
+// mirror writes the condition Ready as MemberReady to this member's ClusterProfile. It returns how long it must wait.
+func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Duration, error) {
+	hub := r.Hub()
+	if hub == nil || r.Seen().Cloned || !r.Seen().Fresh {
+		return 0, nil
+	}
+	name := types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster}
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)
+	if err != nil || profile == nil {
+		return 0, err
+	}
+	want := profile.DeepCopy()
+	ready.Type, ready.ObservedGeneration = inventoryv1alpha1.ConditionMemberReady, profile.Generation
+	ready.LastTransitionTime = metav1.NewTime(r.Now())
+	if !meta.SetStatusCondition(&want.Status.Conditions, ready) {
+		return 0, nil
+	}
+	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return 0, nil // the hub's policy is older than this agent
+	}
+	return wait, err
+}
+
+func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
+	f := r.Seen()
+	f.Cluster, f.HubNamespace = r.Cluster, r.HubNamespace
+	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
+	if err != nil {
+		return f, err
+	}
+	if set != nil {
+		f.Set = set.Spec.Value
+	}
+	now := r.Now()
+	if !now.Before(r.rightsNext) {
+		r.here, r.hub = r.Rights(ctx)
+		r.rightsNext = now.Add(5 * time.Minute)
+		if len(r.here)+len(r.hub) > 0 {
+			r.rightsNext = now.Add(interval)
+		}
+	}
+	f.MissingHere, f.MissingOnHub = r.here, r.hub
+	if r.DNS != nil && now.Sub(r.dnsAt) >= interval {
+		r.dns, r.dnsAt = health.DNS{Asked: true, Err: r.DNS(ctx)}, now
+	}
+	f.DNS = r.dns
+	if hub := r.Hub(); hub != nil {
+		err = r.others(ctx, hub, &f)
+	}
+	return f, err
+}
+
+// others reads what is known of the other members.
+func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Facts) error {
+	var profiles inventoryv1alpha1.ClusterProfileList
+	if err := hub.List(ctx, &profiles, client.InNamespace(r.HubNamespace)); err != nil {
+		return err
+	}
+	f.Ranges = map[string]health.Ranges{}
+	for i := range profiles.Items {
+		p := &profiles.Items[i]
+		reported := grants.Read(p.Status.Properties)
+		f.Ranges[p.Name] = health.Ranges{Pods: reported.Pods, Services: reported.Services}
+	}
+	leases, err := kube.Members(ctx, hub, r.HubNamespace)
+	if err != nil {
+		return err
+	}
+	var sources coordinationv1.LeaseList
+	ours := client.HasLabels{liveness.LabelSource}
+	if err := r.LocalNow.List(ctx, &sources, client.InNamespace(kube.SystemNamespace), ours); err != nil {
+		return err
+	}
+	for i := range sources.Items {
+		source := &sources.Items[i]
+		id := source.Labels[liveness.LabelSource]
+		lease, member := leases[id]
+		if id == r.Cluster || !member {
+			continue
+		}
+		state := liveness.StateOf(source)
+		f.Peers = append(f.Peers, health.Peer{
+			ID:      id,
+			Expired: state.Expired,
+			Never: !state.Expired && reach.Read(source).State == reach.Unknown && lease != nil &&
+				len(reach.ReadAddresses(lease, nil)) > 0 &&
+				r.Now().Sub(source.CreationTimestamp.Time) > interval,
+		})
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/miekg/dns"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// TestID7TheMembershipSaysWhatIsWrong: a cluster goes from a hub that does not answer to a member that lacks nothing, and
+// at each step Ready has the one cause. What is deleted comes back, and a right that is gone is named.
+func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	r := j.r
+	var rcode atomic.Int32
+	rcode.Store(dns.RcodeNameError)
+	listener, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		if m.Rcode = int(rcode.Load()); m.Rcode == dns.RcodeSuccess {
+			m.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT,
+				Class: dns.ClassINET}, Txt: []string{"1.1.0"}}}
+		}
+		_ = w.WriteMsg(m)
+	})}
+	go func() { _ = server.ActivateAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+
+	good, err := j.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-r", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := filepath.Join(t.TempDir(), "kubeconfig")
+	write := func(text []byte) {
+		t.Helper()
+		if err := os.WriteFile(used, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(regexp.MustCompile(`server: \S+`).ReplaceAll(text, []byte("server: https://127.0.0.1:9"))) // nobody listens
+	a := j.agentWith(t, j.local, used, "r", lab.HubNamespace, "--dns-server="+listener.LocalAddr().String())
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NoAnswer", "https://127.0.0.1:9", "refused")
+	r.wantMembership(t, "CredentialsValid", metav1.ConditionUnknown, "HubUnknown")
+
+	write(text)
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NotJoined", "checks.md#notjoined")
+	r.wantMembership(t, "HubReachable", metav1.ConditionTrue, "Answers")
+
+	j.claim(t, "r")
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NotServed", "clusterset.local")
+	r.wantMembership(t, "Admitted", metav1.ConditionTrue, "Member")
+	rcode.Store(dns.RcodeSuccess)
+	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
+	eventually(t, "the hub has it", func() error {
+		p := &inventoryv1alpha1.ClusterProfile{}
+		err := j.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"}, p)
+		if err == nil && !meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionMemberReady) {
+			err = fmt.Errorf("%+v", p.Status.Conditions)
+		}
+		return err
+	})
+	out, err := r.Cluster.Kubectl(t.Context(), "", "get", "membership")
+	fields := strings.Join(strings.Fields(out), " ")
+	if want := "NAME SET ID READY HUB DNS AGE clusterset " + lab.HubNamespace + " r True True True "; err != nil ||
+		!strings.HasPrefix(fields, want) {
+		t.Errorf("%s, %v; want %s", fields, err, want)
+	}
+
+	m := &hubv1alpha1.Membership{ObjectMeta: objectMeta(hubv1alpha1.MembershipName)}
+	if err := r.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
+
+	if _, err := r.Cluster.Kubectl(t.Context(), "", "patch", "clusterrole", "clusterset-dns:agent", "--type=json", "-p",
+		`[{"op": "remove", "path": "/rules/0"}]`); err != nil {
+		t.Fatal(err)
+	}
+	a.Kill()
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "RightsMissingHere", "list/watch serviceexports")
+	eventually(t, "nobody makes a second one", func() error {
+		m := &hubv1alpha1.Membership{ObjectMeta: objectMeta("another")}
+		if err := r.Create(t.Context(), m); err == nil || !strings.Contains(err.Error(), "has the name clusterset") {
+			return errors.Join(errors.New("it was taken"), err)
+		}
+		return nil
+	})
+}
