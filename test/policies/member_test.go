@@ -265,6 +265,8 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"endpointslices.discovery.k8s.io/restricted [create]",
 			"events.events.k8s.io [create patch]",
 			"ipaddresses.networking.k8s.io [list watch]",
+			"memberships.hub.clusterset-dns.io [get create]",
+			"memberships.hub.clusterset-dns.io/status [patch]",
 			"namespaces [kube-system] [get]",
 			"namespaces [list watch]",
 			"servicecidrs.networking.k8s.io [list watch create update delete]",
