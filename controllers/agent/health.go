@@ -45,7 +45,8 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 		}
 		return missing
 	}
-	here := rules("member/rbac.yaml", "clusterset-dns:agent", "clusterset-controller")
+	here := rules("member/rbac.yaml", "clusterset-dns:agent", "clusterset-dns:agent-membership",
+		"clusterset-controller")
 	onHub := rules("hub/clusterset/role.yaml", "clusterset-member")
 	return health.New(health.Config{
 		Cluster: a.Cluster, HubNamespace: a.HubNamespace, LocalNow: a.gate.Local, Hub: a.env.Hub,

@@ -154,7 +154,8 @@ func TestAskDNS(t *testing.T) {
 
 // TestMissing: what the manifests grant is what the agent asks for; a right that is gone is named.
 func TestMissing(t *testing.T) {
-	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent", "clusterset-controller")
+	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent", "clusterset-dns:agent-membership",
+		"clusterset-controller")
 	if err != nil || len(wanted) < 10 {
 		t.Fatalf("%d rules, %v", len(wanted), err)
 	}

@@ -53,6 +53,7 @@ type Reporter struct {
 	budget     *rate.Limiter
 	dns        health.DNS
 	dnsAt      time.Time
+	set        string   // that this cluster is a member of, as last read
 	here, hub  []string // missing rights
 	rightsNext time.Time
 }
@@ -154,14 +155,19 @@ func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Dur
 func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	f := r.Seen()
 	f.Cluster, f.HubNamespace = r.Cluster, r.HubNamespace
-	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
-	if err != nil {
-		return f, err
-	}
-	if set != nil {
-		f.Set = set.Spec.Value
-	}
 	now := r.Now()
+	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
+	switch {
+	case apierrors.IsForbidden(err): // it lacks rights, and says so
+		r.rightsNext = now
+	case err != nil:
+		return f, err
+	case set != nil:
+		r.set = set.Spec.Value
+	default:
+		r.set = ""
+	}
+	f.Set = r.set
 	if !now.Before(r.rightsNext) {
 		r.here, r.hub = r.Rights(ctx)
 		r.rightsNext = now.Add(5 * time.Minute)
