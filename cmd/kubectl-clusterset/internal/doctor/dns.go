@@ -48,7 +48,7 @@ var dnsChecks = []Check{
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth, DNS}, func(f *Facts) []report.Finding {
-		if Unserved(f) || answeredElsewhere(f) {
+		if unserved(f) || answeredElsewhere(f) {
 			return nil
 		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks, InstallDNS)
@@ -113,7 +113,7 @@ func corednsImage(f *Facts) []report.Finding {
 	}
 	hint, added := "", ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image+":") && !Unserved(f) && !answeredElsewhere(f) {
+		if without.MatchString(c.Image+":") && !unserved(f) && !answeredElsewhere(f) {
 			hint = fmt.Sprintf("by its name, the image %s lacks the plugin %s", c.Image, plugin)
 			added = "; " + hint
 		}
@@ -208,9 +208,9 @@ func answeredElsewhere(f *Facts) bool {
 	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
 }
 
-// Unserved reports whether the Corefile has no line of our plugin, and nothing else answers the zone. Then dns install
+// unserved reports whether the Corefile has no line of our plugin, and nothing else answers the zone. Then dns install
 // is the remedy for the image, the rights and the cache, too, and one finding says so.
-func Unserved(f *Facts) bool {
+func unserved(f *Facts) bool {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	return f.DNSFacts.Corefile != "" && err == nil && !answeredElsewhere(f) &&
 		!slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
@@ -221,9 +221,9 @@ func Unserved(f *Facts) bool {
 func unanswered(f *Facts) []report.Finding {
 	n := len(f.DNSFacts.Unanswered)
 	switch {
-	case Unserved(f) && n == 0 && f.DNSFacts.AskedPods > 0 && len(f.DNSFacts.Pods) > 0:
+	case unserved(f) && n == 0 && f.DNSFacts.AskedPods > 0 && len(f.DNSFacts.Pods) > 0:
 		return wrong(fmt.Sprintf(RefusedAt, "kube-system", f.DNSFacts.Pods[0].Name), Earlier)
-	case Unserved(f) || n == 0:
+	case unserved(f) || n == 0:
 		return nil
 	}
 	first := f.DNSFacts.Unanswered[0]

@@ -241,10 +241,7 @@ var inMember = []planted{
 		notYet(f)
 		f.Pods = nil
 	}, "no replica of the agent is available"},
-	{"agent refused", "agent-reason", bad, func(f *doctor.Facts) {
-		f.Set, f.AgentReason = "",
-			"cluster id east is held by another cluster"
-	}, "held by another"},
+	{"agent refused", "agent-knows", bad, notYet, "held by another"},
 	{"no credentials", "credentials", bad, func(f *doctor.Facts) { f.Credentials = nil }, "has no credentials"},
 	{"credentials are nonsense", "credentials", bad,
 		func(f *doctor.Facts) { f.Credentials = &doctor.Credentials{Problem: "it is no JSON Web Token"} },
@@ -451,7 +448,7 @@ func TestAClusterThatHasNotJoinedHasOneFinding(t *testing.T) {
 
 // notYet has an agent that runs and is no member yet.
 func notYet(f *doctor.Facts) {
-	f.Set, f.AgentReason = "", "cluster id east is held by another cluster"
+	f.Set, f.Known = "", []report.Finding{report.Errorf("do it", "cluster id east is held by another cluster")}
 	f.Deployment.Status.AvailableReplicas, f.HubFacts.Leases, f.Pods = 0, nil, make([]corev1.Pod, 1)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
@@ -64,7 +65,7 @@ type Facts struct {
 
 	Deployment  *appsv1.Deployment     // the agent's, or nil
 	Pods        []corev1.Pod           // the agent's
-	AgentReason string                 // why it is no member, as the agent knows it
+	Known       []report.Finding       // what the agent knows that this cluster lacks
 	AgentServer string                 // the URL of the hub that the agent uses
 	Leases      []coordinationv1.Lease // of clusterset-system
 	AgentLacks  []string               // the rights of deploy/member that it lacks

@@ -32,12 +32,7 @@ var memberChecks = []Check{
 	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []report.Finding {
 		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, join)
 	}},
-	{"agent-reason", []Topic{AgentKnows, Membership}, func(f *Facts) []report.Finding {
-		if f.AgentReason == "" || f.Set != "" && !f.Leaving {
-			return nil
-		}
-		return wrong("do what the message says; "+facts.AgentLog, "the agent reports: %s", f.AgentReason)
-	}},
+	{"agent-knows", []Topic{AgentKnows}, func(f *Facts) []report.Finding { return slices.Clone(f.Known) }},
 }
 
 // TooOld reports whether a Kubernetes version is below Oldest; false if it cannot be parsed.
@@ -147,7 +142,7 @@ func agentDeployment(f *Facts) []report.Finding {
 		return wrong(remedy, "the agent does not run: %s", why)
 	}
 	starts := func(p corev1.Pod) bool { return !facts.Ended(&p) }
-	if runs || f.live() || f.refused() || f.Set == "" && f.AgentReason != "" && slices.ContainsFunc(f.Pods, starts) {
+	if runs || f.live() || f.refused() || f.Set == "" && len(f.Known) > 0 && slices.ContainsFunc(f.Pods, starts) {
 		return nil // it is not ready before it is a member, and the cause has a finding of its own
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",

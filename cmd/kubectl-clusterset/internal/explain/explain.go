@@ -58,7 +58,7 @@ type Facts struct {
 	Leases         []coordinationv1.Lease // of clusterset-system
 	Agent          bool                   // there is a Deployment of the agent
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
-	AgentLacks     []string               // basic rights that the agent lacks here
+	Known          []report.Finding       // what the agent knows that this cluster lacks
 	NoAdmin        bool                   // the user may not read the agent's Deployment
 	DNSDown        *report.Finding        // CoreDNS was set up here, and replicas of it are missing
 }

@@ -470,12 +470,10 @@ var causes = []struct {
 		f.DNSDown = &down
 	}, "(in cluster west)\n\nx no DNS server for clusterset.local is ready in this cluster, so nothing is answered " +
 		"here: Deployment coredns is scaled to 0\n  → kubectl clusterset doctor\n"},
-	{"the agent lacks rights", func(f *explain.Facts) {
-		f.AgentLacks = []string{"list serviceexports.multicluster.x-k8s.io"}
+	{"the agent knows what is wrong", func(f *explain.Facts) {
+		f.Known = []report.Finding{report.Errorf("do it", "the agent may not list serviceexports")}
 		gone(f)
-	}, "(in cluster west)\n\nx this cluster's agent lacks rights, such as to list " +
-		"serviceexports.multicluster.x-k8s.io: later changes are missing here, and this cluster's exports are not " +
-		"updated\n  → kubectl clusterset doctor\n"},
+	}, "(in cluster west)\n\nx the agent may not list serviceexports\n  → do it\n"},
 	{"this cluster's agent does not run", func(f *explain.Facts) {
 		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)

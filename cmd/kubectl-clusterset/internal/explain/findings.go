@@ -41,14 +41,14 @@ func (r *Report) addFindings(
 	case f.AgentStopped:
 		r.error(facts.StartAgent, "this cluster's agent is scaled to 0: what it has imported is as it left it, this "+
 			"cluster's own endpoints included")
-	case len(f.AgentLacks) > 0:
-		r.error(f.doctor(), "this cluster's agent lacks rights, such as to %s: later changes are "+
-			"missing here, and this cluster's exports are not updated", f.AgentLacks[0])
+	case len(f.Known) > 0: // they say why
 	case expired && f.Import != nil && exported:
 		r.warn(f.doctor(), "this cluster's agent last saw the hub at %s: later changes are missing "+
 			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
+	r.Findings = append(r.Findings, f.Known...)
 	switch {
+	case f.Set == "" && len(f.Known) > 0:
 	case f.Set == "" && !f.unread(Membership):
 		remedy := f.Join()
 		switch {

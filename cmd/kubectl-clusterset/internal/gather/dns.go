@@ -20,13 +20,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// dnsState returns what is wrong with DNS where ClusterRole clusterset-dns:coredns shows that it was set up: whether
-// the Corefile of the cluster's CoreDNS does not serve the zone, and which replicas are missing, of that CoreDNS or of
-// ours beside it. What cannot be read proves nothing.
-func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.Finding) {
+// dnsDown returns which replicas are missing of the cluster's CoreDNS, or of ours beside it, where ClusterRole
+// clusterset-dns:coredns shows that DNS was set up. What cannot be read proves nothing.
+func dnsDown(ctx context.Context, c *cluster.Cluster) (down *report.Finding) {
 	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
 	if err != nil || role == nil {
-		return false, nil
+		return nil
 	}
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
 	s, err := dns.ReadCorefile(ctx, c)
@@ -34,13 +33,13 @@ func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down *report.
 		err = g.coreDNS(ctx, s)
 	}
 	if err == nil { // else the DNS of a cloud or of an operator
-		lost, down = doctor.Unserved(g.Facts), facts.Missing(g.DNSFacts.Deployment, g.DNSFacts.Pods)
+		down = facts.Missing(g.DNSFacts.Deployment, g.DNSFacts.Pods)
 	}
 	if down == nil || down.Severity == report.Warning {
 		d, _ := dns.BesideDeployment(ctx, c)
 		down = cmp.Or(facts.Missing(g.besideOf(ctx, d)), down)
 	}
-	return lost, down
+	return down
 }
 
 // dns reads what the cluster has for DNS. It returns why topics were not read.

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
@@ -137,11 +136,13 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 
 func (g *gatherer) agentKnows(ctx context.Context) error {
 	known, err := cluster.MembershipOf(ctx, g.Member)
-	g.AgentServer = known.Status.Hub
-	ready := meta.FindStatusCondition(known.Status.Conditions, hubv1alpha1.ConditionMembershipReady)
-	if ready != nil && ready.Status != metav1.ConditionTrue {
-		g.AgentReason = ready.Message
+	if err != nil {
+		return err
 	}
+	g.AgentServer = known.Status.Hub
+	var leases coordinationv1.LeaseList
+	err = list(ctx, g.Member, kube.SystemNamespace, &leases)
+	g.Known = facts.Known(&known, leases.Items, g.Now)
 	return err
 }
 

@@ -93,8 +93,10 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	f.Agent = agent != nil
 	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
-	f.AgentLacks = agentLacks(ctx, c, agent, f.Set)
-	_, f.DNSDown = dnsState(ctx, c)
+	var unknown error
+	f.Known, unknown = known(ctx, c, f.Leases, f.Now)
+	errs = append(errs, unknown)
+	f.DNSDown = dnsDown(ctx, c)
 	if f.NoAdmin = apierrors.IsForbidden(err); !f.NoAdmin {
 		errs = append(errs, err)
 	}

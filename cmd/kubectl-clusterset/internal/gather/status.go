@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -221,11 +221,13 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 			m.Unserved = append(m.Unserved, gvk.Kind)
 		}
 	}
-	m.AgentLacks = agentLacks(ctx, c, m.Agent, m.Set)
+	if m.Known, err = known(ctx, c, m.Leases, m.Now); err != nil {
+		return nil, err
+	}
 	if m.Set == "" {
 		m.HubOf = cluster.RoleOf(ctx, c).HubOf
 	}
-	m.DNSLost, m.DNSDown = dnsState(ctx, c)
+	m.DNSDown = dnsDown(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err
@@ -235,20 +237,12 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	return m, err
 }
 
-// basic is one right of each binding of the agent, which every version needs. Doctor checks all.
-var basic = []cluster.Right{
-	{Verb: "list", Group: mcsv1beta1.GroupName, Resource: "serviceexports"},
-	{Verb: "list", Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords",
-		Namespace: kube.SystemNamespace},
-}
-
-// agentLacks returns the basic rights that a member's agent lacks; none if the user may not ask for them.
-func agentLacks(ctx context.Context, c *cluster.Cluster, agent *appsv1.Deployment, set string) []string {
-	if agent == nil || set == "" {
-		return nil
-	}
-	lacking, _ := c.LackingOf(ctx, kube.SystemNamespace, manifest.AgentDeployment, basic)
-	return cluster.Texts(lacking)
+// known returns what the agent of a member knows that it lacks; nothing if the user may not read that.
+func known(
+	ctx context.Context, c *cluster.Cluster, leases []coordinationv1.Lease, now time.Time,
+) ([]report.Finding, error) {
+	m, err := cluster.MembershipOf(ctx, c)
+	return facts.Known(&m, leases, now), ignoreUnreadable(err)
 }
 
 func membership(ctx context.Context, c *cluster.Cluster) (m facts.Membership, mode ipam.Mode, err error) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,8 +122,8 @@ func TestListsAreReadPageByPage(t *testing.T) {
 	}
 }
 
-// agentIn is a member whose API server allows the agent every right but those on the resource lacks.
-func agentIn(t *testing.T, lacks string) *cluster.Cluster {
+// agentIn is a member whose agent runs, and knows this of its membership.
+func agentIn(t *testing.T, conditions ...metav1.Condition) *cluster.Cluster {
 	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
@@ -133,49 +132,37 @@ func agentIn(t *testing.T, lacks string) *cluster.Cluster {
 		Name: clusterset.LeaseRenewed}}
 	known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
 		Status: hubv1alpha1.MembershipStatus{Hub: "https://hub"}}
-	c := inMemory("this cluster", refusing(t, true), set, agent, renewed, known)
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-			review := o.(*authorizationv1.SubjectAccessReview)
-			review.Status.Allowed = review.Spec.ResourceAttributes.Resource != lacks
-			return nil
-		},
-	})
-	return c
+	known.Status.Conditions = conditions
+	at := metav1.Now()
+	leads := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: "clusterset-controller", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "a", Operation: "Update",
+			APIVersion: "coordination.k8s.io/v1", Time: &at, FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1("{}")}}}}
+	leads.Spec.LeaseDurationSeconds, leads.Spec.RenewTime = new(int32(3600)), &metav1.MicroTime{Time: at.Time}
+	return inMemory("this cluster", refusing(t, true), set, agent, renewed, known, leads)
 }
 
-// TestAnAgentWithoutABindingIsNoticed by status and explain.
-func TestAnAgentWithoutABindingIsNoticed(t *testing.T) {
-	for lacks, want := range map[string][]string{
-		"":                     nil,
-		"serviceexports":       {"list serviceexports.multicluster.x-k8s.io"},
-		"serviceexportrecords": {"list serviceexportrecords.hub.clusterset-dns.io in clusterset-system"},
-	} {
-		c := agentIn(t, lacks)
-		m, err := member(t.Context(), c)
-		if err != nil || !slices.Equal(m.AgentLacks, want) {
-			t.Errorf("status: %v, %v, want %v", m, err, want)
-		}
-		f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: "web"})
-		if err != nil || !slices.Equal(f.AgentLacks, want) {
-			t.Errorf("explain: %v, %v, want %v", f, err, want)
-		}
+// TestWhatTheAgentKnowsIsInEveryReport: status, explain and doctor find the same.
+func TestWhatTheAgentKnowsIsInEveryReport(t *testing.T) {
+	c := agentIn(t, metav1.Condition{Type: hubv1alpha1.ConditionDNSAnswers, Status: metav1.ConditionFalse,
+		Reason: "NotServed", Message: "no clusterset.local"})
+	m, err := member(t.Context(), c)
+	if err != nil || len(m.Known) != 1 || m.Known[0].What != "no clusterset.local" {
+		t.Fatalf("status: %+v, %v", m, err)
 	}
-}
-
-// TestTheBasicRightsAreOfBothBindings, as deploy/member grants them.
-func TestTheBasicRightsAreOfBothBindings(t *testing.T) {
-	rights, err := granted(manifest.Member, kube.SystemNamespace, manifest.AgentDeployment)
-	for _, r := range basic {
-		if err != nil || !slices.Contains(rights, r) {
-			t.Errorf("%v, %v: not among %v", err, r, rights)
-		}
+	f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: "web"})
+	if err != nil || !slices.Equal(f.Known, m.Known) {
+		t.Errorf("explain: %+v, %v", f, err)
+	}
+	d, err := Doctor(t.Context(), Source{Member: c})
+	if err != nil || !slices.Equal(d.Known, m.Known) {
+		t.Errorf("doctor: %+v, %v", d, err)
 	}
 }
 
 // TestAMemberThatIsTakenForTheHubIsAMember: its ClusterSet is read, and where its hub is.
 func TestAMemberThatIsTakenForTheHubIsAMember(t *testing.T) {
-	f, err := Status(t.Context(), Source{Hub: agentIn(t, ""), HubNamespace: "clusterset"})
+	f, err := Status(t.Context(), Source{Hub: agentIn(t), HubNamespace: "clusterset"})
 	if err != nil || f.Hub.Role.MemberOf != "blue" || f.Hub.Role.Server != "https://hub" {
 		t.Errorf("%+v, %v", f, err)
 	}

@@ -262,6 +262,7 @@ func (h *Hub) silence(ago time.Duration) string {
 
 func (r *Report) memberFindings(m *Member, hub *Hub) {
 	switch {
+	case m.Set == "" && len(m.Known) > 0: // they say why
 	case m.Set == "":
 		why := "it is a member of no ClusterSet"
 		if n := len(m.Exports); n > 0 {
@@ -290,10 +291,7 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Errorf(join, "its API server has no kind %s: exports or imports do not work here",
 			strings.Join(m.Unserved, ", ")))
 	}
-	if len(m.AgentLacks) > 0 && !m.Leaving {
-		r.add(onHere, report.Errorf("to restore them: "+join+"; to list all: "+doctor,
-			"its agent lacks rights, such as to %s: exports and imports are not updated", m.AgentLacks[0]))
-	}
+	r.add(onHere, m.Known...)
 	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {
 		r.add(onHere, report.Errorf(facts.StartAgent,
 			"the agent's Deployment is scaled to 0: exports and imports are not updated"))
@@ -307,14 +305,6 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 			r.add(onHere, report.Errorf("kubectl -n clusterset-system get pods; "+facts.AgentLog,
 				"no replica of its agent is available: exports and imports are not updated"))
 		}
-	}
-	if t := m.TokenExpires; t != nil && m.Set != "" && !t.After(m.Now) {
-		r.add(onHere, report.Errorf(join+" --renew", "its token for the hub expired %s ago: imports are not updated",
-			report.Age(m.Now.Sub(*t))))
-	}
-	if m.DNSLost {
-		r.add(onHere, report.Errorf("kubectl clusterset dns status", "the Corefile of its CoreDNS has lost "+
-			"clusterset.local: names are not answered here, or not after a restart"))
 	}
 	if d := m.DNSDown; d != nil {
 		r.add(onHere, report.Finding{Severity: d.Severity, What: "its DNS: " + d.What,

@@ -51,18 +51,17 @@ type Member struct {
 	facts.Membership
 	Now          time.Time // by its clock
 	Agent        *appsv1.Deployment
-	AgentLacks   []string   // basic rights that it lacks here
-	TokenExpires *time.Time // of the credentials for the hub
-	HubNamespace string     // of the credentials
-	HubOf        []string   // ClusterSets whose hub it is; unknown for a member
-	Unserved     []string   // kinds of a member that its API server does not serve
+	Known        []report.Finding // what its agent knows that it lacks
+	TokenExpires *time.Time       // of the credentials for the hub
+	HubNamespace string           // of the credentials
+	HubOf        []string         // ClusterSets whose hub it is; unknown for a member
+	Unserved     []string         // kinds of a member that its API server does not serve
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
 	Ranges       []ipam.Usage                      // for VIPs
 	VIPMode      ipam.Mode                         // of its agent; "" for shared
 	Leases       []coordinationv1.Lease            // of clusterset-system
-	DNSLost      bool                              // CoreDNS was set up here, and its Corefile does not serve the zone
 	DNSDown      *report.Finding                   // CoreDNS was set up here, and replicas of it are missing
 }
 

@@ -454,10 +454,12 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"another namespace of the hub", "hub", func(f *status.Facts) {
 			f.Member, f.Hub.Sets, f.Hub.Role = nil, nil, facts.Role{HubOf: []string{"green", "red"}, MemberOf: "green"}
 		}, "namespace blue of the hub holds no ClusterSet; it is the hub of: green, red"},
-		{"the agent lacks rights", "this cluster", func(f *status.Facts) {
-			f.Member.AgentLacks = []string{"list serviceexports.multicluster.x-k8s.io"}
-		}, "its agent lacks rights, such as to list serviceexports.multicluster.x-k8s.io: exports and imports are " +
-			"not updated"},
+		{"the agent knows what is wrong", "this cluster", func(f *status.Facts) {
+			f.Member.Known = []report.Finding{report.Errorf("do it", "no clusterset.local")}
+		}, "no clusterset.local"},
+		{"the agent knows why it is not a member", "this cluster", func(f *status.Facts) {
+			f.Member.Set, f.Member.Known = "", []report.Finding{report.Errorf("do it", "held by another")}
+		}, "held by another"},
 		{"not a member, but the hub", "this cluster", func(f *status.Facts) {
 			f.Member.Set, f.Member.HubOf = "", []string{"blue"}
 		}, "it is the hub of blue"},
@@ -475,10 +477,6 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"an export is invalid in part", "web.shop", func(f *status.Facts) {
 			f.Member.Exports[0].Status.Conditions[0] = conditions.ValidWithout(errors.New("annotation x"))
 		}, "an earlier preference or export-to stays: annotation x"},
-		{"the Corefile has lost our block", "this cluster", func(f *status.Facts) { f.Member.DNSLost = true },
-			"has lost clusterset.local"},
-		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
-			"expired 120m ago"},
 		{"F4 a member does not reach others", "west", func(f *status.Facts) {
 			reach.WriteUnreachable(&f.Hub.Leases[1], map[string]time.Time{"east": now.Add(-90 * time.Second),
 				"north": now.Add(-5 * time.Minute)})
