@@ -72,7 +72,7 @@ func refusing(t *testing.T, known bool) string {
 
 // inMemory is a cluster of these objects, whose API server tells its version at host.
 func inMemory(name, host string, objects ...client.Object) *cluster.Cluster {
-	known := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...)
+	known := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).WithReturnManagedFields()
 	return &cluster.Cluster{Name: name, Config: &rest.Config{Host: host}, Client: known.Build()}
 }
 
