@@ -3,19 +3,19 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/dnsendpoint"
 	"github.com/clusterset-dns/clusterset-dns/controllers/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
-	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
-	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/servicecidrs"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
@@ -26,10 +26,6 @@ import (
 // env.HubSeen, env.Cloned, env.Contested and env.Held. The simulation plants faults in env with adjust, before the
 // controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
-	records := record.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-		Now: env.Now, Events: env.Events,
-	}
 	beat := heartbeat.New(heartbeat.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
 		Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub, HubNow: env.HubNow,
@@ -40,7 +36,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			}
 			reach.WriteUnreachable(lease, unreachable)
 			reach.WriteAddresses(lease, env.AnswersAt)
-			return records.Acknowledge(ctx, lease)
+			return serviceimport.Acknowledge(ctx, env.Local, env.Hub(), env.HubNamespace, env.Cluster, lease)
 		},
 		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,
 	})
@@ -66,8 +62,15 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
 		serviceexport.New(serviceexport.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-			Now: env.Now, Events: env.Events,
+			Cluster:      env.Cluster,
+			HubNamespace: env.HubNamespace,
+			Local:        env.Local,
+			LocalNow:     env.LocalNow,
+			Hub:          env.Hub,
+			Lease:        beat,
+			Pages:        cmp.Or(env.Pages, pages.OfHub),
+			Now:          env.Now,
+			Events:       env.Events,
 		}),
 		imports,
 		servicecidrs.New(servicecidrs.Config{
@@ -75,11 +78,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Families: env.Families, Served: env.Served, Events: env.Events,
 		}),
 		beat.Controller(),
-		publish.New(publish.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat,
-			Now: env.Now,
-		}),
-		record.New(records),
 		live.Controller(),
 		external.New(external.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Fresh: env.Fresh,

@@ -17,6 +17,8 @@ import (
 
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/core/dnsserver"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 )
 
 // listed are the first cells of the tables below a heading of reference.md, up to the next heading.
@@ -80,6 +82,17 @@ func TestReferenceListsMetrics(t *testing.T) {
 
 func TestReferenceListsConditionsAndEvents(t *testing.T) {
 	events, conditions, types := load(t, "controllers").withUpstream(t).reasons(t)
+	// Those of a Membership are in checks.md, which is made from health.Reasons.
+	for _, kind := range health.Order {
+		if listed(t, "### Types of conditions")[kind] == "" {
+			delete(types, kind)
+		}
+	}
+	for reason := range health.Reasons {
+		if listed(t, "### Reasons of conditions")[reason] == "" {
+			delete(conditions, reason)
+		}
+	}
 	compare(t, "### Types of conditions", types)
 	compare(t, "### Reasons of conditions", conditions)
 	compare(t, "## Events", events)

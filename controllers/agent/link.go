@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"reflect"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,7 +110,7 @@ func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Clus
 		o.Cache.NewInformer = relist.NewInformer
 	})
 	if err == nil {
-		err = served(ctx, hub.GetAPIReader(), hubKinds(a.HubNamespace))
+		err = servedByHub(ctx, hub.GetAPIReader(), a.HubNamespace)
 	}
 	if err != nil {
 		answered(err)
@@ -146,7 +148,7 @@ func hubKinds(namespace string) []kind {
 	return []kind{
 		{&hubv1alpha1.ClusterSet{}, &hubv1alpha1.ClusterSetList{}, namespace},
 		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, namespace},
-		{&hubv1alpha1.EndpointRecord{}, &hubv1alpha1.EndpointRecordList{}, namespace},
+		{&hubv1alpha1.EndpointPage{}, &hubv1alpha1.EndpointPageList{}, namespace},
 		{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}, namespace},
 		{&inventoryv1alpha1.ClusterProfile{}, &inventoryv1alpha1.ClusterProfileList{}, namespace},
 	}
@@ -167,6 +169,16 @@ func served(ctx context.Context, api client.Reader, kinds []kind) error {
 		}
 	}
 	return nil
+}
+
+// servedByHub is served for the hub, whose error says what to do if the hub is of another version.
+func servedByHub(ctx context.Context, api client.Reader, namespace string) error {
+	err := served(ctx, api, hubKinds(namespace))
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("the hub does not serve all kinds that this version needs: upgrade the hub first, then its "+
+			"members (docs/operate.md#upgrading): %w", err)
+	}
+	return err
 }
 
 func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error {

@@ -109,7 +109,7 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 				Object:   &mcsv1beta1.ServiceImport{},
 				Requests: none,
 			},
-			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: none},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: none},
 		}},
 		{
 			Name:       "beat",
@@ -124,7 +124,7 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 				Requests: none,
 			},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: none},
-			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: none},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: none},
 		}},
 	}}
 	done := make(chan error, 1)
@@ -135,7 +135,7 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 		}
 		done <- err
 	}()
-	for _, want := range []string{"[*v1beta1.ServiceImport]", "[*v1.Lease]", "[*v1.EndpointSlice *v1alpha1.EndpointRecord *v1beta1.ServiceExport]"} {
+	for _, want := range []string{"[*v1beta1.ServiceImport]", "[*v1.Lease]", "[*v1.EndpointSlice *v1alpha1.EndpointPage *v1beta1.ServiceExport]"} {
 		select {
 		case got := <-mgr.added:
 			if fmt.Sprint(got) != want {
@@ -158,7 +158,7 @@ func TestCachesFillSideBySide(t *testing.T) {
 			Side:   kube.Local,
 			Object: &mcsv1beta1.ServiceImport{},
 		},
-		{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}},
+		{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}},
 		{Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true},
 		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
 	}}}}
@@ -189,7 +189,7 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 		func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" },
 	}
 	for _, name := range []string{"a", "changed", "b"} {
-		record := &hubv1alpha1.EndpointRecord{}
+		record := &hubv1alpha1.EndpointPage{}
 		record.Namespace, record.Name = "prod", name
 		asks.Create(t.Context(), event.CreateEvent{Object: record, IsInInitialList: true}, queue)
 	}
@@ -209,7 +209,7 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 func TestALiveChangePassesARelink(t *testing.T) {
 	queue := priorityqueue.New[reconcile.Request]("relink")
 	defer queue.ShutDown()
-	all := &hubv1alpha1.EndpointRecordList{Items: make([]hubv1alpha1.EndpointRecord, 1000)}
+	all := &hubv1alpha1.EndpointPageList{Items: make([]hubv1alpha1.EndpointPage, 1000)}
 	for i := range all.Items {
 		all.Items[i].Namespace, all.Items[i].Name = "prod", fmt.Sprint("old", i)
 	}
@@ -217,7 +217,7 @@ func TestALiveChangePassesARelink(t *testing.T) {
 	if err := requestLater(t.Context(), all, w, queue); err != nil {
 		t.Fatal(err)
 	}
-	changed := &hubv1alpha1.EndpointRecord{}
+	changed := &hubv1alpha1.EndpointPage{}
 	changed.Namespace, changed.Name = "prod", "changed"
 	handler.EnqueueRequestsFromMapFunc(w.Requests).Create(t.Context(), event.CreateEvent{Object: changed}, queue)
 	if first, _ := queue.Get(); first.Name != "changed" || queue.Len() != 1000 {

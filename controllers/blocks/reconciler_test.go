@@ -314,7 +314,7 @@ func TestV2BlocksStayWhileAnythingIsLeft(t *testing.T) {
 	left := []client.Object{
 		profile("a.gone"),
 		&coordinationv1.Lease{ObjectMeta: meta("a.gone")},
-		&hubv1alpha1.EndpointRecord{ObjectMeta: meta("uid.a.gone")},
+		&hubv1alpha1.EndpointPage{ObjectMeta: meta("0.web.shop.a.gone")},
 		&hubv1alpha1.ServiceExportRecord{ObjectMeta: meta("web.shop.a.gone")},
 	}
 	r := newRig(t, append(left, set, profile("east"), &coordinationv1.Lease{ObjectMeta: meta("gone")})...)

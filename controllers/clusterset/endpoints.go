@@ -1,14 +1,11 @@
 package clusterset
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -17,57 +14,59 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// EndpointRecordName returns the name of the record of one EndpointSlice.
-func EndpointRecordName(sliceUID, cluster string) string { return sliceUID + "." + cluster }
-
-// EndpointSet returns the value of spec.endpointRecords for these EndpointRecord names, in any order.
-func EndpointSet(names []string) string {
-	sorted := slices.Sorted(slices.Values(names))
-	sum := sha256.Sum256([]byte(strings.Join(sorted, "\n")))
-	return strconv.Itoa(len(sorted)) + " " + hex.EncodeToString(sum[:16])
+// PageName returns the name of a page of an export's endpoints.
+func PageName(number int32, service, namespace, cluster string) string {
+	return strconv.Itoa(int(number)) + "." + RecordName(service, namespace, cluster)
 }
 
-// ParseEndpoints checks a record that is not withdrawn, and returns the part that may be imported. It leaves out
-// endpoints with an address that no other cluster may have (SPEC S4), and names them in refused. It fails if the
-// whole record is invalid. It does not change rec.
-func ParseEndpoints(
-	rec *hubv1alpha1.EndpointRecord, reserved []netip.Prefix,
-) (spec hubv1alpha1.EndpointRecordSpec, refused []string, err error) {
-	spec = rec.Spec
-	uid, found := strings.CutSuffix(rec.Name, "."+spec.ClusterID)
-	if !found || len(validation.IsDNS1123Label(uid)) > 0 {
-		return spec, nil, fmt.Errorf("the record is named %q, not <slice UID>.%s", rec.Name, spec.ClusterID)
+// ParsePage checks who wrote a page, as far as the hub's API server does not.
+func ParsePage(page *hubv1alpha1.EndpointPage) error {
+	o := &page.Spec.Origin
+	if err := checkOrigin(o); err != nil {
+		return err
 	}
-	if err := checkOrigin(&spec.Origin); err != nil {
-		return spec, nil, err
+	if want := PageName(page.Spec.Number, o.ServiceName, o.ServiceNamespace, o.ClusterID); page.Name != want {
+		return fmt.Errorf("the page is named %q, but its content asks for %q", page.Name, want)
 	}
-	if spec.AddressType != discoveryv1.AddressTypeIPv4 && spec.AddressType != discoveryv1.AddressTypeIPv6 {
-		return spec, nil, fmt.Errorf("addressType %q is neither IPv4 nor IPv6", spec.AddressType)
+	return nil
+}
+
+// ParseGroup returns the part of a group that may be imported. It leaves out endpoints with an address that no other
+// cluster may have (SPEC S4), and names them in refused. It fails if the whole group is invalid. It does not change
+// group.
+func ParseGroup(
+	group *hubv1alpha1.EndpointGroup, reserved []netip.Prefix,
+) (out hubv1alpha1.EndpointGroup, refused []string, err error) {
+	out = *group
+	if out.AddressType != discoveryv1.AddressTypeIPv4 && out.AddressType != discoveryv1.AddressTypeIPv6 {
+		return out, nil, fmt.Errorf("addressType %q is neither IPv4 nor IPv6", out.AddressType)
 	}
-	names := map[string]bool{}
-	spec.Ports = nil
-	for _, p := range rec.Spec.Ports {
+	used := map[PortKey]bool{}
+	out.Ports = nil
+	for _, p := range group.Ports {
 		if !slices.Contains(protocols, p.Protocol) {
 			continue
 		}
-		if err := checkPort(p.Name, p.Port, ptr.Deref(p.AppProtocol, "")); err != nil {
-			return spec, nil, err
+		err := errors.Join(checkPort("", &p.Port, ptr.Deref(p.AppProtocol, "")), checkPort("", p.Target, ""))
+		if err != nil {
+			return out, nil, err
 		}
-		if names[p.Name] {
-			return spec, nil, fmt.Errorf("port %q is used twice", p.Name)
+		key := PortKey{p.Protocol, p.Port}
+		if used[key] {
+			return out, nil, fmt.Errorf("port %d/%s is used twice", p.Port, p.Protocol)
 		}
-		names[p.Name] = true
-		spec.Ports = append(spec.Ports, p)
+		used[key] = true
+		out.Ports = append(out.Ports, p)
 	}
-	spec.Endpoints = make([]hubv1alpha1.Endpoint, 0, len(rec.Spec.Endpoints))
-	for _, e := range rec.Spec.Endpoints {
-		if err := checkEndpoint(&e, spec.AddressType, reserved); err != nil {
+	out.Endpoints = make([]hubv1alpha1.Endpoint, 0, len(group.Endpoints))
+	for _, e := range group.Endpoints {
+		if err := checkEndpoint(&e, out.AddressType, reserved); err != nil {
 			refused = append(refused, err.Error())
 			continue
 		}
-		spec.Endpoints = append(spec.Endpoints, e)
+		out.Endpoints = append(out.Endpoints, e)
 	}
-	return spec, refused, nil
+	return out, refused, nil
 }
 
 func checkEndpoint(e *hubv1alpha1.Endpoint, family discoveryv1.AddressType, reserved []netip.Prefix) error {

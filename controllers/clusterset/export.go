@@ -36,6 +36,15 @@ type Export struct {
 	Annotations map[string]string
 }
 
+// PortKey is what clients of a Service connect to: no two ports of a Service have the same.
+type PortKey struct {
+	Protocol corev1.Protocol
+	Number   int32
+}
+
+// Key returns the protocol and number of a port.
+func (p Port) Key() PortKey { return PortKey{p.Protocol, p.Number} }
+
 // Port is one port of an exported Service.
 type Port struct {
 	Name        string // "" for the only port of its Service

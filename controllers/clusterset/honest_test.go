@@ -68,10 +68,10 @@ func TestE3TheLastPublishedPortsStay(t *testing.T) {
 	for _, p := range svc.Spec.Ports {
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port})
 	}
-	endpoints, leftOut, ok := EndpointsOf("a", "web", spec.Ports, slice)
-	named := func(p hubv1alpha1.EndpointPort) bool { return p.Name == "p299" }
-	if !ok || len(endpoints.Ports) != 256 || len(leftOut) != 1 || !slices.ContainsFunc(endpoints.Ports, named) {
-		t.Errorf("%v, %d ports", leftOut, len(endpoints.Ports))
+	group, leftOut, ok := GroupOf(spec.Ports, nil, slice)
+	last299 := func(p hubv1alpha1.EndpointPort) bool { return p.Port == 1299 }
+	if !ok || len(group.Ports) != 256 || len(leftOut) != 44 || !slices.ContainsFunc(group.Ports, last299) {
+		t.Errorf("%v, %d ports", leftOut, len(group.Ports))
 	}
 }
 
@@ -95,7 +95,7 @@ func TestE3WhatOfASliceCannotBeImported(t *testing.T) {
 		}, "", 2, "10.0.0.1 10.0.0.2"},
 		"a new protocol": {func(s *discoveryv1.EndpointSlice) {
 			s.Ports[0].Protocol = ptr.To(corev1.Protocol("QUIC"))
-		}, "QUIC", 1, "10.0.0.1 10.0.0.2"},
+		}, "its protocol is not TCP", 1, "10.0.0.1 10.0.0.2"},
 		"a long zone": {func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints[0].Zone = ptr.To(strings.Repeat("z", 64))
 		}, "10.0.0.1: its zone", 2, "10.0.0.1 10.0.0.2"},
@@ -128,28 +128,28 @@ func TestE3WhatOfASliceCannotBeImported(t *testing.T) {
 		slice.Name, slice.Namespace = "web-1", "shop"
 		slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
 		c.change(slice)
-		spec, leftOut, ok := EndpointsOf("a", "web", nil, slice)
+		group, leftOut, ok := GroupOf([]hubv1alpha1.ServicePort{
+			{Name: "a", Protocol: "TCP", Port: 80}, {Name: "b", Protocol: "TCP", Port: 81},
+		}, nil, slice)
 		var got []string
-		for _, e := range spec.Endpoints {
+		for _, e := range group.Endpoints {
 			got = append(got, e.Address)
 			if len(e.Zone) > 63 || len(e.PodName) > 253 {
 				t.Errorf("%s: the hub refuses %+v", name, e)
 			}
 		}
 		message := fmt.Sprint(errors.Join(leftOut...))
-		if !ok || strings.Join(got, " ") != c.want || len(spec.Ports) != c.ports ||
+		if !ok || strings.Join(got, " ") != c.want || len(group.Ports) != c.ports ||
 			(len(leftOut) > 0) != (c.says != "") || !strings.Contains(message, c.says) {
-			t.Errorf("%s: %s, %q, %d ports", name, message, got, len(spec.Ports))
+			t.Errorf("%s: %s, %q, %d ports", name, message, got, len(group.Ports))
 		}
-		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
-		rec.Name = EndpointRecordName("u", "a")
-		parsed, refused, err := ParseEndpoints(rec, nil)
+		parsed, refused, err := ParseGroup(&group, nil)
 		if err != nil || len(refused) > 0 || len(parsed.Ports) != c.ports {
 			t.Errorf("%s: importers: %v, %q, %+v", name, err, refused, parsed.Ports)
 		}
 	}
 	slice := &discoveryv1.EndpointSlice{AddressType: "FQDN"}
-	if _, leftOut, ok := EndpointsOf("a", "web", nil, slice); ok || len(leftOut) != 1 {
+	if _, leftOut, ok := GroupOf(nil, nil, slice); ok || len(leftOut) != 1 {
 		t.Errorf("FQDN: %v", leftOut)
 	}
 }

@@ -33,7 +33,7 @@ func RecordName(service, namespace, cluster string) string {
 }
 
 // dots is the number of dots before the cluster ID in the name of a record, by kind.
-var dots = map[string]int{"ServiceExportRecord": 2, "EndpointRecord": 1}
+var dots = map[string]int{"ServiceExportRecord": 2, "EndpointPage": 3}
 
 // RecordKinds returns the kinds of records on the hub.
 func RecordKinds() []string { return slices.Sorted(maps.Keys(dots)) }

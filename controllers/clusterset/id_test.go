@@ -8,9 +8,9 @@ func TestRecordOwner(t *testing.T) {
 		{"ServiceExportRecord", "web.shop.east", "east"},
 		{"ServiceExportRecord", "web.shop.a.b", "a.b"},
 		{"ServiceExportRecord", "web.shop", ""},
-		{"EndpointRecord", "uid.east", "east"},
-		{"EndpointRecord", "uid.a.b", "a.b"},
-		{"EndpointRecord", "uid", ""},
+		{"EndpointPage", "0.web.shop.east", "east"},
+		{"EndpointPage", "12.web.shop.a.b", "a.b"},
+		{"EndpointPage", "0.web.shop", ""},
 	} {
 		if got := RecordOwner(c.kind, c.name); got != c.want {
 			t.Errorf("%s %s is of %q, want %q", c.kind, c.name, got, c.want)

@@ -145,11 +145,7 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 	if err := checkCount("ports", len(in)); err != nil {
 		return nil, err
 	}
-	type key struct {
-		protocol corev1.Protocol
-		number   int32
-	}
-	names, keys := map[string]bool{}, map[key]bool{}
+	names, keys := map[string]bool{}, map[PortKey]bool{}
 	var out []Port
 	for _, p := range in {
 		if !slices.Contains(protocols, p.Protocol) {
@@ -162,12 +158,11 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 		if port.Name == "" && len(in) > 1 {
 			return nil, errors.New("ports: if there are several, each needs a name")
 		}
-		k := key{port.Protocol, port.Number}
-		if names[port.Name] || keys[k] {
+		if names[port.Name] || keys[port.Key()] {
 			return nil, fmt.Errorf("ports: the name or the number of %s %d/%s is used twice",
 				port.Name, port.Number, port.Protocol)
 		}
-		names[port.Name], keys[k] = true, true
+		names[port.Name], keys[port.Key()] = true, true
 		out = append(out, port)
 	}
 	return out, nil

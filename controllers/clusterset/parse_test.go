@@ -137,42 +137,72 @@ func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 			"64:ff9b::169.254.169.254", "64:ff9b::255.255.255.255", "64:ff9b::172.20.3.4", "64:ff9b:1::a9fe:a9fe",
 			"2002:a9fe:a9fe::1", "2002:6464:64c8::1"},
 	} {
-		rec := &hubv1alpha1.EndpointRecord{}
-		rec.Name = "u-1.a"
-		rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web",
-			"IPv4"
-		good := "10.0.0.1"
+		group, good := &hubv1alpha1.EndpointGroup{AddressType: "IPv4"}, "10.0.0.1"
 		if family == "IPv6" {
-			rec.Spec.AddressType, good = "IPv6", "fd00::1"
+			group.AddressType, good = "IPv6", "fd00::1"
 		}
 		for _, a := range append(addresses, good) {
-			rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
+			group.Endpoints = append(group.Endpoints, hubv1alpha1.Endpoint{Address: a})
 		}
-		got, refused, err := ParseEndpoints(rec, reserved)
+		got, refused, err := ParseGroup(group, reserved)
 		if err != nil || len(got.Endpoints) != 1 || got.Endpoints[0].Address != good ||
 			len(refused) != len(addresses) {
 			t.Errorf("%s: %v, refused %q, %v; want %s alone", family, got.Endpoints, refused, err, good)
 		}
-		if len(rec.Spec.Endpoints) != len(addresses)+1 {
-			t.Error("the record was changed")
+		if len(group.Endpoints) != len(addresses)+1 {
+			t.Error("the group was changed")
 		}
 	}
 }
 
-// TestS4NonsensePorts: then nothing of the record is imported.
-func TestS4NonsensePorts(t *testing.T) {
-	port := int32(70000)
-	rec := &hubv1alpha1.EndpointRecord{}
-	rec.Name = "u-1.a"
-	rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web",
-		"IPv4"
-	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &port}}
-	if _, _, err := ParseEndpoints(rec, nil); err == nil {
-		t.Error("port 70000 is taken")
+// TestS4NonsenseInAGroup: then nothing of the group is imported.
+func TestS4NonsenseInAGroup(t *testing.T) {
+	target, beyond := int32(8080), int32(70000)
+	http := hubv1alpha1.EndpointPort{Protocol: "TCP", Port: 80, Target: &target}
+	changed := func(change func(*hubv1alpha1.EndpointPort)) []hubv1alpha1.EndpointPort {
+		p := http
+		change(&p)
+		return []hubv1alpha1.EndpointPort{p}
 	}
-	rec.Spec.Ports, rec.Name = nil, "u-1.b"
-	if _, _, err := ParseEndpoints(rec, nil); err == nil {
-		t.Error("a record under another's name is taken")
+	for what, group := range map[string]hubv1alpha1.EndpointGroup{
+		"no family":  {},
+		"names":      {AddressType: "FQDN"},
+		"port 70000": {AddressType: "IPv4", Ports: changed(func(p *hubv1alpha1.EndpointPort) { p.Port = 70000 })},
+		"no port":    {AddressType: "IPv4", Ports: changed(func(p *hubv1alpha1.EndpointPort) { p.Port = 0 })},
+		"target 70000": {AddressType: "IPv4",
+			Ports: changed(func(p *hubv1alpha1.EndpointPort) { p.Target = &beyond })},
+		"one port twice": {AddressType: "IPv4", Ports: []hubv1alpha1.EndpointPort{http, http}},
+		"bad appProtocol": {AddressType: "IPv4",
+			Ports: changed(func(p *hubv1alpha1.EndpointPort) { p.AppProtocol = new("a b") })},
+	} {
+		if _, _, err := ParseGroup(&group, nil); err == nil {
+			t.Errorf("%s: it is taken", what)
+		}
+	}
+	good := hubv1alpha1.EndpointGroup{
+		AddressType: "IPv4",
+		Ports:       []hubv1alpha1.EndpointPort{http, {Protocol: "QUIC", Port: 80}},
+	}
+	if got, _, err := ParseGroup(&good, nil); err != nil || len(got.Ports) != 1 || len(good.Ports) != 2 {
+		t.Errorf("a protocol of a later Kubernetes: %+v, %v", got, err)
+	}
+}
+
+// TestS2APageIsOfWhomItSays: the hub's policy looks at its name.
+func TestS2APageIsOfWhomItSays(t *testing.T) {
+	page := &hubv1alpha1.EndpointPage{}
+	page.Spec.ClusterID, page.Spec.ServiceNamespace, page.Spec.ServiceName, page.Spec.Number = "a", "shop", "web", 12
+	for name, ok := range map[string]bool{
+		"12.web.shop.a": true, "1.web.shop.a": false, "12.web.shop.b": false, "12.api.shop.a": false,
+		"web.shop.a": false,
+	} {
+		if page.Name = name; (ParsePage(page) == nil) != ok {
+			t.Errorf("%s: %v", name, ParsePage(page))
+		}
+	}
+	page.Spec.ClusterID = "a.b.c"
+	if page.Name = "12.web.shop.a.b.c"; ParsePage(page) == nil {
+		t.Error("a cluster with three labels is taken")
 	}
 }
 
@@ -197,7 +227,7 @@ func TestNamesAreUnambiguous(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	seed, _ := json.Marshal(exportRecord())
 	f.Add(seed)
-	f.Add([]byte(`{"metadata":{"name":"u.a"},"spec":{"clusterID":"a","serviceNamespace":"b","serviceName":"c",` +
+	f.Add([]byte(`{"metadata":{"name":"0.c.b.a"},"spec":{"clusterID":"a","serviceNamespace":"b","serviceName":"c",` +
 		`"addressType":"IPv4","endpoints":[{"address":"10.0.0.1"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var export hubv1alpha1.ServiceExportRecord
@@ -207,10 +237,11 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("accepted: %+v", e)
 			}
 		}
-		var slice hubv1alpha1.EndpointRecord
-		if json.Unmarshal(data, &slice) == nil {
-			spec, _, err := ParseEndpoints(&slice, nil)
-			for _, e := range spec.Endpoints {
+		var page hubv1alpha1.EndpointPage
+		if json.Unmarshal(data, &page) == nil {
+			_ = ParsePage(&page)
+			group, _, err := ParseGroup(&page.Spec.EndpointGroup, nil)
+			for _, e := range group.Endpoints {
 				a, bad := netip.ParseAddr(e.Address)
 				if err == nil &&
 					(bad != nil || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {

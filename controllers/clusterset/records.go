@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
@@ -42,18 +43,16 @@ func RecordOf(
 		const text = "%s %q is not known to this version of the agent"
 		leftOut = append(leftOut, fmt.Errorf(text, what, value))
 	}
-	for _, p := range svc.Spec.Ports {
-		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
-		if !slices.Contains(protocols, protocol) {
-			unknown("protocol", string(protocol))
+	for _, p := range ServicePorts(svc) {
+		if !slices.Contains(protocols, p.Protocol) {
+			unknown("protocol", string(p.Protocol))
 			continue
 		}
-		port := hubv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol}
-		spec.Ports = append(spec.Ports, port)
+		spec.Ports = append(spec.Ports, p)
 	}
 	if err := checkCount("ports", len(spec.Ports)); err != nil {
 		leftOut = append(leftOut, err)
-		spec.Ports = mostNamed(spec.Ports, func(p hubv1alpha1.ServicePort) string { return p.Name }, last.Ports)
+		spec.Ports = mostNamed(spec.Ports, last.Ports)
 	}
 	if a := svc.Spec.SessionAffinity; a != "" && !slices.Contains(affinities, a) {
 		unknown("sessionAffinity", string(a))
@@ -102,6 +101,30 @@ func RecordOf(
 	return spec, append(leftOut, problems...)
 }
 
+// ServicePorts returns the ports of a Service.
+func ServicePorts(svc *corev1.Service) []hubv1alpha1.ServicePort {
+	out := make([]hubv1alpha1.ServicePort, 0, len(svc.Spec.Ports))
+	for _, p := range svc.Spec.Ports {
+		out = append(out, hubv1alpha1.ServicePort{
+			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Port: p.Port, AppProtocol: p.AppProtocol,
+		})
+	}
+	return out
+}
+
+// Facts returns the parts of a record that a copy of it has: all but its endpoints.
+func Facts(spec hubv1alpha1.ServiceExportRecordSpec) hubv1alpha1.ServiceExportRecordSpec {
+	spec.Endpoints, spec.Pages = nil, 0
+	return spec
+}
+
+// SameFacts reports whether two records differ in nothing but endpoints and revision.
+func SameFacts(a, b *hubv1alpha1.ServiceExportRecordSpec) bool {
+	x, y := Facts(*a), Facts(*b)
+	x.Revision, y.Revision = 0, 0
+	return equality.Semantic.DeepEqual(x, y)
+}
+
 // exportAnnotations are ours that a ServiceExport may have. annotationPrefix begins all of ours.
 var exportAnnotations = []string{
 	AnnotationPreference, AnnotationMinReady, AnnotationExportTo, AnnotationExternal, AnnotationExternalWeight,
@@ -110,73 +133,50 @@ var exportAnnotations = []string{
 const annotationPrefix = "clusterset-dns.io/"
 
 // mostNamed returns the first maxItems of ports, beginning with those that exported names: they may carry traffic.
-func mostNamed[P any](ports []P, name func(P) string, exported []hubv1alpha1.ServicePort) []P {
-	rank := func(p P) int {
-		if slices.ContainsFunc(exported, func(e hubv1alpha1.ServicePort) bool { return e.Name == name(p) }) {
+func mostNamed(ports, exported []hubv1alpha1.ServicePort) []hubv1alpha1.ServicePort {
+	rank := func(p hubv1alpha1.ServicePort) int {
+		if slices.ContainsFunc(exported, func(e hubv1alpha1.ServicePort) bool { return e.Name == p.Name }) {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(ports, func(a, b P) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(ports, func(a, b hubv1alpha1.ServicePort) int { return rank(a) - rank(b) })
 	return ports[:maxItems]
 }
 
-// EndpointsOf returns the record of one slice of a Service that is exported with these ports, without a revision.
-// What no other cluster can import is left out; leftOut has an error for each. ok is false if nothing can be imported:
-// the addresses are not IP addresses (FQDN). The record shares memory with slice.
-func EndpointsOf(
-	cluster, service string, exported []hubv1alpha1.ServicePort, slice *discoveryv1.EndpointSlice,
-) (spec hubv1alpha1.EndpointRecordSpec, leftOut []error, ok bool) {
+// GroupOf returns the endpoints of one slice of a Service as they are published. Its ports get the numbers of those
+// ports of the Service that have their names. A Service has new names before its slices do: a name that is none of the
+// Service's stands for the number that its target had in was, the ports that were published last. What no other cluster
+// can import is left out; leftOut has an error for each. ok is false if nothing can be imported: the addresses are not
+// IP addresses (FQDN). The group shares memory with slice.
+func GroupOf(
+	ports []hubv1alpha1.ServicePort, was []hubv1alpha1.EndpointPort, slice *discoveryv1.EndpointSlice,
+) (group hubv1alpha1.EndpointGroup, leftOut []error, ok bool) {
 	leave := func(format string, args ...any) {
 		leftOut = append(leftOut, fmt.Errorf("EndpointSlice %s: "+format, append([]any{slice.Name}, args...)...))
 	}
 	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
 		leave("addressType %s has no IP addresses", slice.AddressType)
-		return spec, leftOut, false
+		return group, leftOut, false
 	}
-	spec = hubv1alpha1.EndpointRecordSpec{
-		Origin: hubv1alpha1.Origin{
-			ClusterID:        cluster,
-			ServiceNamespace: slice.Namespace,
-			ServiceName:      service,
-		},
-		AddressType: slice.AddressType,
-	}
+	group.AddressType = slice.AddressType
 	trigger := slice.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil {
-		spec.LastChangeTriggerTime = trigger
+		group.LastChangeTriggerTime = trigger
 	}
-	for _, p := range slice.Ports {
-		port := hubv1alpha1.EndpointPort{
-			Name: ptr.Deref(p.Name, ""), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
-			Port: p.Port, AppProtocol: p.AppProtocol,
+	// Kubernetes removes a port that is no longer one of the Service in a moment.
+	byUser := !strings.HasSuffix(slice.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io")
+	group.Ports = portsOf(ports, was, slice, func(p discoveryv1.EndpointPort, why string) {
+		if byUser {
+			leave("port %q: %s", ptr.Deref(p.Name, ""), why)
 		}
-		err := checkPort(port.Name, p.Port, ptr.Deref(p.AppProtocol, ""))
-		switch {
-		case err != nil:
-			leave("%w", err)
-		case !slices.Contains(protocols, port.Protocol):
-			leave("port %q: protocol %q is not known to this version of the agent", port.Name, port.Protocol)
-		default:
-			spec.Ports = append(spec.Ports, port)
-		}
-	}
-	if err := checkCount("ports", len(spec.Ports)); err != nil {
-		leave("%w", err)
-		spec.Ports = mostNamed(spec.Ports, func(p hubv1alpha1.EndpointPort) string { return p.Name }, exported)
-	}
+	})
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		out := hubv1alpha1.Endpoint{
-			Address: Canonical(e.Addresses[0]), Hostname: ptr.Deref(e.Hostname, ""), Zone: ptr.Deref(e.Zone, ""),
-			Ready: e.Conditions.Ready, Serving: e.Conditions.Serving, Terminating: e.Conditions.Terminating,
-		}
-		if t := e.TargetRef; t != nil && t.Kind == "Pod" && len(validation.IsDNS1123Subdomain(t.Name)) == 0 {
-			out.PodName = t.Name
-		}
+		out := endpointOf(e)
 		if n := len(e.Addresses) - 1; n > 0 {
 			leave("address %s: %d more addresses of the endpoint; Kubernetes gives no meaning to them", out.Address, n)
 		}
@@ -188,9 +188,84 @@ func EndpointsOf(
 			leave("%w", err)
 			continue
 		}
-		spec.Endpoints = append(spec.Endpoints, out)
+		group.Endpoints = append(group.Endpoints, out)
 	}
-	return spec, leftOut, true
+	return group, leftOut, true
+}
+
+// portsOf returns the ports of a slice by the numbers of the Service's, sorted.
+func portsOf(
+	ports []hubv1alpha1.ServicePort, was []hubv1alpha1.EndpointPort, slice *discoveryv1.EndpointSlice,
+	leave func(p discoveryv1.EndpointPort, why string),
+) (out []hubv1alpha1.EndpointPort) {
+	used := map[PortKey]bool{}
+	add := func(key PortKey, p discoveryv1.EndpointPort) {
+		used[key] = true
+		port := hubv1alpha1.EndpointPort{
+			Protocol:    key.Protocol,
+			Port:        key.Number,
+			Target:      p.Port,
+			AppProtocol: p.AppProtocol,
+		}
+		if checkPort("", nil, ptr.Deref(p.AppProtocol, "")) != nil {
+			port.AppProtocol = nil
+		}
+		out = append(out, port)
+	}
+	var unnamed []discoveryv1.EndpointPort // by the Service
+	for _, p := range slice.Ports {
+		protocol := cmp.Or(ptr.Deref(p.Protocol, ""), corev1.ProtocolTCP)
+		i := slices.IndexFunc(ports, func(s hubv1alpha1.ServicePort) bool { return s.Name == ptr.Deref(p.Name, "") })
+		switch number := ptr.Deref(p.Port, 1); {
+		case number < 1 || number > 65535:
+			leave(p, fmt.Sprintf("%d is not within 1..65535", number))
+		case i < 0:
+			unnamed = append(unnamed, p)
+		case ports[i].Protocol != protocol:
+			leave(p, fmt.Sprintf("its protocol is not %s", ports[i].Protocol))
+		default:
+			add(PortKey{protocol, ports[i].Port}, p)
+		}
+	}
+	for _, p := range unnamed {
+		protocol := cmp.Or(ptr.Deref(p.Protocol, ""), corev1.ProtocolTCP)
+		i := slices.IndexFunc(was, func(w hubv1alpha1.EndpointPort) bool {
+			return w.Protocol == protocol && ptr.Equal(w.Target, p.Port) && !used[PortKey{protocol, w.Port}] &&
+				slices.ContainsFunc(ports, func(s hubv1alpha1.ServicePort) bool {
+					return s.Protocol == protocol && s.Port == w.Port
+				})
+		})
+		if i < 0 {
+			leave(p, "the Service exports no such port")
+			continue
+		}
+		add(PortKey{protocol, was[i].Port}, p)
+	}
+	slices.SortFunc(out, func(a, b hubv1alpha1.EndpointPort) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	return out
+}
+
+// endpointOf returns an endpoint of a slice as it is published: what is so by default is not stated.
+func endpointOf(e *discoveryv1.Endpoint) hubv1alpha1.Endpoint {
+	out := hubv1alpha1.Endpoint{
+		Address: Canonical(e.Addresses[0]), Hostname: ptr.Deref(e.Hostname, ""), Zone: ptr.Deref(e.Zone, ""),
+	}
+	ready := ptr.Deref(e.Conditions.Ready, true)
+	if !ready {
+		out.Ready = &ready
+	}
+	if serving := ptr.Deref(e.Conditions.Serving, ready); serving != ready {
+		out.Serving = &serving
+	}
+	if terminating := ptr.Deref(e.Conditions.Terminating, false); terminating {
+		out.Terminating = &terminating
+	}
+	if t := e.TargetRef; t != nil && t.Kind == "Pod" && len(validation.IsDNS1123Subdomain(t.Name)) == 0 {
+		out.PodName = t.Name
+	}
+	return out
 }
 
 // Canonical returns an address of an EndpointSlice as Kubernetes writes it today. It once accepted others, such as

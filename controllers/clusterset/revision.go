@@ -25,7 +25,7 @@ func Spent(revision int64) bool { return revision >= MaxRevision }
 
 // Withdrawn returns the spec of a record that its owner withdraws now.
 func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.ServiceExportRecordSpec {
-	at := metav1.NewTime(now)
+	at := metav1.NewTime(now.Truncate(time.Second)) // as an API server keeps it
 	o.Revision = NextRevision(o.Revision, now)
 	return hubv1alpha1.ServiceExportRecordSpec{Origin: o, Withdrawn: true, WithdrawnAt: &at}
 }

@@ -184,10 +184,10 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 			CreationTimestamp: metav1.NewTime(created),
 		},
 	}
-	before := &hubv1alpha1.EndpointRecord{
+	before := &hubv1alpha1.EndpointPage{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:         "clusterset",
-			Name:              "u-web.east",
+			Name:              "0.web.shop.east",
 			CreationTimestamp: metav1.NewTime(created.Add(-time.Hour)),
 		},
 	}

@@ -68,9 +68,8 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 	if err != nil {
 		return nil, err
 	}
-	var records hubv1alpha1.EndpointRecordList
-	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
+	published, err := kube.PublishedOf(ctx, hub, r.HubNamespace, s.name)
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range s.imp.Status.Clusters {
@@ -78,7 +77,7 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 	}
 	var sources []external.Source
 	for i := range s.copies {
-		if source := r.source(s, &s.copies[i], own, records.Items); source.External != nil {
+		if source := r.source(s, &s.copies[i], own, published); source.External != nil {
 			sources = append(sources, source)
 		}
 	}
@@ -90,7 +89,7 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 
 // source returns what a cluster's record says, without External if it has no slice or is frozen.
 func (r *reconciler) source(
-	s *snapshot, rec *hubv1alpha1.ServiceExportRecord, own clusterset.Place, endpoints []hubv1alpha1.EndpointRecord,
+	s *snapshot, rec *hubv1alpha1.ServiceExportRecord, own clusterset.Place, published kube.Published,
 ) (out external.Source) {
 	out.Cluster = rec.Spec.ClusterID
 	export, err := clusterset.ParseExport(rec)
@@ -110,27 +109,19 @@ func (r *reconciler) source(
 		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
 			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
 	}
-	out.Ready = s.isReady(rec, endpoints)
+	out.Ready = s.isReady(out.Cluster, published)
 	return out
 }
 
-// isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show exactly those
-// EndpointRecords that the record states, the absence of one proves nothing (DESIGN §2).
-func (s *snapshot) isReady(rec *hubv1alpha1.ServiceExportRecord, endpoints []hubv1alpha1.EndpointRecord) bool {
-	var names []string
-	for i := range endpoints {
-		if e := &endpoints[i]; e.Spec.ClusterID == rec.Spec.ClusterID {
-			if anyReady(e) {
-				return true
-			}
-			names = append(names, e.Name)
-		}
-	}
+// isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show all that its record
+// states, absence proves nothing (DESIGN §2).
+func (s *snapshot) isReady(cluster string, published kube.Published) bool {
+	groups, all := published.Groups(cluster)
 	wasReady := func(e discoveryv1.EndpointSlice) bool {
-		return sourceCluster(&e) == rec.Spec.ClusterID && len(e.Endpoints) > 0 &&
+		return sourceCluster(&e) == cluster && len(e.Endpoints) > 0 &&
 			(e.Endpoints[0].Conditions.Ready == nil || *e.Endpoints[0].Conditions.Ready)
 	}
-	return clusterset.EndpointSet(names) != rec.Spec.EndpointRecords && slices.ContainsFunc(s.slices, wasReady)
+	return anyReady(groups...) || !all && slices.ContainsFunc(s.slices, wasReady)
 }
 
 // views returns which clusters each live member does not reach: the own ones by what sources stores, those of others

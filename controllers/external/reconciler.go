@@ -64,8 +64,19 @@ func New(c Config) kube.Controller {
 				Alike: kube.SameProperty,
 			},
 			{
-				Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported),
-				Alike: sameReadiness,
+				Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(exported),
+				Alike: func(was, is client.Object) bool {
+					before, after := was.(*hubv1alpha1.ServiceExportRecord), is.(*hubv1alpha1.ServiceExportRecord)
+					return anyReady(before.Spec.Endpoints...) == anyReady(after.Spec.Endpoints...) &&
+						before.Spec.Pages == after.Spec.Pages
+				},
+			},
+			{
+				Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: kube.Named(kube.Exported),
+				Alike: func(was, is client.Object) bool {
+					before, after := was.(*hubv1alpha1.EndpointPage), is.(*hubv1alpha1.EndpointPage)
+					return anyReady(before.Spec.EndpointGroup) == anyReady(after.Spec.EndpointGroup)
+				},
 			},
 			{
 				Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
@@ -96,12 +107,11 @@ func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) []reco
 	return kube.Requests(ctx, r.Local, records, exported, client.InNamespace(kube.SystemNamespace))
 }
 
-func sameReadiness(was, is client.Object) bool {
-	return anyReady(was.(*hubv1alpha1.EndpointRecord)) == anyReady(is.(*hubv1alpha1.EndpointRecord))
-}
-
-func anyReady(rec *hubv1alpha1.EndpointRecord) bool {
-	return len(endpoints.ReadyAddresses(&rec.Spec)) > 0
+func anyReady(groups ...hubv1alpha1.EndpointGroup) bool {
+	return slices.ContainsFunc(
+		groups,
+		func(g hubv1alpha1.EndpointGroup) bool { return len(endpoints.ReadyAddresses(&g)) > 0 },
+	)
 }
 
 // unreachable returns the clusters that a Lease on the hub says that its owner does not reach. An invalid statement is

@@ -154,7 +154,8 @@ func TestAskDNS(t *testing.T) {
 
 // TestMissing: what the manifests grant is what the agent asks for; a right that is gone is named.
 func TestMissing(t *testing.T) {
-	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent", "clusterset-dns:agent-membership",
+	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent",
+		"clusterset-dns:agent-membership",
 		"clusterset-controller")
 	if err != nil || len(wanted) < 10 {
 		t.Fatalf("%d rules, %v", len(wanted), err)
@@ -164,8 +165,9 @@ func TestMissing(t *testing.T) {
 		incomplete bool
 		want       []string
 	}{
-		"all":        {func(*rbacv1.PolicyRule) bool { return false }, false, nil},
-		"without":    {func(r *rbacv1.PolicyRule) bool { return r.Resources[0] == "memberships/status" }, false, []string{"patch memberships/status"}},
+		"all": {func(*rbacv1.PolicyRule) bool { return false }, false, nil},
+		"without": {func(r *rbacv1.PolicyRule) bool { return r.Resources[0] == "memberships/status" }, false,
+			[]string{"patch memberships/status"}},
 		"not listed": {func(*rbacv1.PolicyRule) bool { return true }, true, nil},
 	} {
 		c2 := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
@@ -175,7 +177,8 @@ func TestMissing(t *testing.T) {
 				for i := range wanted {
 					if r := &wanted[i]; !c.lose(r) {
 						review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
-							Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+							Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources,
+							ResourceNames: r.ResourceNames})
 					}
 				}
 				return nil

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 )
 
 // SystemNamespace is the namespace in a member for the agent's copies of records and its Leases (DESIGN §11).
@@ -75,6 +77,9 @@ type Env struct {
 
 	// Families returns the IP families that Services of this cluster can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
+
+	// Pages are the limits of what is published; pages.OfHub if they are zero.
+	Pages pages.Limits
 
 	// Served returns nil if objects of an optional kind can be read, or else the reason.
 	Served func(client.Object) error

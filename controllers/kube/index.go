@@ -24,7 +24,7 @@ const (
 	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
 	ByExternal  = "external"  // EndpointSlices for clients outside: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
-	ByCluster   = "cluster"   // a member's copies of records, and EndpointRecords: the member that published it
+	ByCluster   = "cluster"   // records and pages: the member that published it
 	ByTombstone = "tombstone" // withdrawn records: their Version, and AllTombstones
 )
 
@@ -57,8 +57,10 @@ func Indexes() []Index {
 			}
 			return []string{AllTombstones, Version(o)}
 		}},
-		{Hub, &hubv1alpha1.EndpointRecord{}, ByService, recordService},
-		{Hub, &hubv1alpha1.EndpointRecord{}, ByCluster, recordCluster},
+		{Hub, &hubv1alpha1.ServiceExportRecord{}, ByService, recordService},
+		{Hub, &hubv1alpha1.ServiceExportRecord{}, ByCluster, recordCluster},
+		{Hub, &hubv1alpha1.EndpointPage{}, ByService, recordService},
+		{Hub, &hubv1alpha1.EndpointPage{}, ByCluster, recordCluster},
 	}
 }
 
@@ -108,12 +110,12 @@ func ExternalOf(o client.Object) (n types.NamespacedName) {
 	return n
 }
 
-// Origin returns the origin of a ServiceExportRecord or EndpointRecord. It is empty for another kind.
+// Origin returns the origin of a ServiceExportRecord or EndpointPage. It is empty for another kind.
 func Origin(o client.Object) *hubv1alpha1.Origin {
 	switch r := o.(type) {
 	case *hubv1alpha1.ServiceExportRecord:
 		return &r.Spec.Origin
-	case *hubv1alpha1.EndpointRecord:
+	case *hubv1alpha1.EndpointPage:
 		return &r.Spec.Origin
 	}
 	return &hubv1alpha1.Origin{}

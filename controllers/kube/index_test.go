@@ -6,7 +6,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
@@ -14,8 +13,7 @@ import (
 // TestOnlyOwnEndpointsHaveASource: what other clusters serve is not exported again, whoever brought it here.
 func TestOnlyOwnEndpointsHaveASource(t *testing.T) {
 	service := derived.Name("shop", "web")
-	record := clusterset.EndpointRecordName("u", "b")
-	imported := endpoints.SliceName(service, record, discoveryv1.AddressTypeIPv4)
+	imported := endpoints.SliceName(service, endpoints.SourceName(0, "b"), discoveryv1.AddressTypeIPv4)
 	for _, c := range []struct {
 		what, name string
 		labels     map[string]string

@@ -228,9 +228,9 @@ func (w *world) settled(t *testing.T) {
 		r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = id, "shop", "web", 7
 		return r
 	}
-	ends := &hubv1alpha1.EndpointRecord{ObjectMeta: named("blue", "uid.east")}
+	ends := &hubv1alpha1.EndpointPage{ObjectMeta: named("blue", "0.web.shop.east")}
 	ends.Spec.ClusterID = "east"
-	theirs := &hubv1alpha1.EndpointRecord{ObjectMeta: named("blue", "uid.west")}
+	theirs := &hubv1alpha1.EndpointPage{ObjectMeta: named("blue", "0.web.shop.west")}
 	theirs.Spec.ClusterID = "west"
 	secret := &corev1.Secret{
 		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),

@@ -113,7 +113,7 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without their export, EndpointRecords have no effect; the hub deletes them.
+	// Without their export, EndpointPages have no effect; the hub deletes them.
 	return kube.ForEach(ctx, hub, &hubv1alpha1.ServiceExportRecordList{}, func(o client.Object) error {
 		rec := o.(*hubv1alpha1.ServiceExportRecord)
 		if rec.Spec.ClusterID != g.Cluster || rec.Spec.Withdrawn {

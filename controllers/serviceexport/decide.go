@@ -6,7 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -23,49 +24,111 @@ const (
 	reasonExcludedNamespace = "ExcludedNamespace" // by the ClusterSet (S5)
 )
 
-// decide returns what this cluster exports, nil for nothing; the same as other members parse it; and the condition
-// Valid. An optional part that other members would refuse is left out, so that a typing error in a label does not end
-// an export that carries traffic.
-func decide(s state) (record *hubv1alpha1.ServiceExportRecordSpec, export clusterset.Export, valid metav1.Condition) {
-	switch {
-	case s.export == nil:
-		return nil, export, metav1.Condition{}
-	case s.excluded:
-		return nil, export, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
-			"The ClusterSet excludes namespace %s. Export from another one, or ask the hub's admin to change the "+
-				"ClusterSet's spec.namespaces.", s.export.Namespace))
-	case s.service == nil:
-		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
-			"There is no Service %s/%s; the export begins once it exists.", s.export.Namespace, s.export.Name))
-	case s.service.Spec.Type == corev1.ServiceTypeExternalName:
-		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"A Service of type ExternalName cannot be exported; create it in each cluster instead.")
-	case kube.Owned(s.service) && derived.Named(s.service.Name):
-		return nil, export, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"This is the derived Service of an import; export the Service that it comes from.")
+// decision is what this cluster exports under a name.
+type decision struct {
+	exports bool                                // false: the export ends
+	record  hubv1alpha1.ServiceExportRecordSpec // without revision and endpoints; a withdrawal if it ends
+	export  clusterset.Export                   // the record as other members parse it
+	groups  []hubv1alpha1.EndpointGroup         // of each slice
+	valid   metav1.Condition
+}
+
+// decide returns what this cluster exports. An optional part that other members would refuse is left out, so that a
+// typing error in a label does not end an export that carries traffic.
+func decide(s *state, now time.Time) (d decision) {
+	var leftOut []error
+	d.record, leftOut, d.valid = s.exported()
+	if d.exports = d.valid.Type == ""; d.exports {
+		export, err := parse(d.record, s.own)
+		if err != nil {
+			d.exports = false
+			d.valid = conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
+				"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
+		}
+		d.export = export
 	}
-	spec, leftOut := clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
-	spec.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
-	export, err := parse(spec, s.own)
-	if err != nil {
-		return nil, export, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
-			"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
+	if !d.exports {
+		d.record = s.withdrawal(now)
+		return d
 	}
-	if spec.External != nil && s.external == hubv1alpha1.ExternalNamesForbid {
-		spec.External = nil
+	if d.record.External != nil && s.external == hubv1alpha1.ExternalNamesForbid {
+		d.record.External = nil
 		leftOut = append(
 			leftOut,
 			fmt.Errorf("annotation %s: the ClusterSet forbids external names (spec.externalNames)",
 				clusterset.AnnotationExternal),
 		)
 	}
-	if c := published(s.own); c != nil && c.Reason == hubv1alpha1.ReasonPublishedInPart {
-		leftOut = append(leftOut, errors.New(c.Message))
+	for _, slice := range s.slices {
+		group, without, ok := clusterset.GroupOf(d.record.Ports, s.portsAtHub(slice.AddressType), slice)
+		if leftOut = append(leftOut, without...); ok {
+			d.groups = append(d.groups, group)
+		}
 	}
-	if err = errors.Join(leftOut...); err != nil {
-		return &spec, export, conditions.ValidWithout(err)
+	d.valid = conditions.Valid()
+	if err := errors.Join(leftOut...); err != nil {
+		d.valid = conditions.ValidWithout(err)
 	}
-	return &spec, export, conditions.Valid()
+	return d
+}
+
+// portsAtHub returns the ports of all groups of a family that the hub shows.
+func (s *state) portsAtHub(family discoveryv1.AddressType) (out []hubv1alpha1.EndpointPort) {
+	for _, group := range s.groups() {
+		if group.AddressType == family {
+			out = append(out, group.Ports...)
+		}
+	}
+	return out
+}
+
+// exported returns the record of the export, and what it leaves out; or the condition Valid that says why there is no
+// export, without a reason if there is no ServiceExport.
+func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut []error, not metav1.Condition) {
+	switch {
+	case s.export == nil:
+		return record, nil, metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionValid)} // nobody reads more
+	case s.excluded:
+		return record, nil, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
+			"The ClusterSet excludes namespace %s. Export from another one, or ask the hub's admin to change the "+
+				"ClusterSet's spec.namespaces.", s.export.Namespace))
+	case s.service == nil:
+		return record, nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+			"There is no Service %s/%s; the export begins once it exists.", s.export.Namespace, s.export.Name))
+	case s.service.Spec.Type == corev1.ServiceTypeExternalName:
+		return record, nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"A Service of type ExternalName cannot be exported; create it in each cluster instead.")
+	case kube.Owned(s.service) && derived.Named(s.service.Name):
+		return record, nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"This is the derived Service of an import; export the Service that it comes from.")
+	}
+	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
+	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
+	return record, leftOut, metav1.Condition{}
+}
+
+// withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the
+// retention, so that other members have time to see it.
+func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
+	was := s.own
+	if was == nil {
+		was = s.shown // this cluster has lost its copy, or the hub was restored
+	}
+	switch {
+	case was == nil: // pages without a record
+		return hubv1alpha1.ServiceExportRecordSpec{Withdrawn: true}
+	case was.Spec.Withdrawn && (s.isWithdrawn(&was.Spec) || age(was, now) < withdrawal.MaxRetention/2):
+		return was.Spec
+	}
+	out := clusterset.Withdrawn(was.Spec.Origin, now)
+	out.ExportedAt = was.Spec.ExportedAt
+	return out
+}
+
+// isWithdrawn returns whether the hub shows this withdrawal. It may show an earlier one of the same record, from a
+// backup: members that saw the export since do not believe that one.
+func (s *state) isWithdrawn(record *hubv1alpha1.ServiceExportRecordSpec) bool {
+	return s.shown != nil && s.shown.Spec.Withdrawn && s.shown.Spec.WithdrawnAt.Equal(record.WithdrawnAt)
 }
 
 // last returns what was exported last. A Service that was not exported goes to no other cluster.
@@ -106,39 +169,4 @@ func parse(spec hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExp
 		rec.Annotations = own.Annotations
 	}
 	return clusterset.ParseExport(rec)
-}
-
-// ready returns the condition Ready, from the condition Published that publish keeps on the own record. While a
-// change of the Service is on its way to the hub, other clusters still import what was published before.
-func ready(
-	own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec, refused string,
-) metav1.Condition {
-	if spec == nil {
-		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
-			"The Service is not exported: see condition Valid.")
-	}
-	if refused != "" {
-		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refused)
-	}
-	c := published(own)
-	switch {
-	case c == nil || c.Reason == hubv1alpha1.ReasonWithdrawn:
-		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
-			"The export is not on the hub yet. If this lasts, see the agent's log.")
-	case c.Status == metav1.ConditionFalse:
-		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, c.Message)
-	case c.ObservedGeneration != own.Generation:
-		return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
-			"Other clusters can import this Service. A change is on its way to the hub.")
-	}
-	return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
-		"Other clusters can import this Service.")
-}
-
-// published returns the condition that publish keeps on the own record, nil if there is none.
-func published(own *hubv1alpha1.ServiceExportRecord) *metav1.Condition {
-	if own == nil {
-		return nil
-	}
-	return meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionPublished)
 }

@@ -23,9 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -84,7 +85,7 @@ func TestE3E6WhatIsExported(t *testing.T) {
 		{"no export", nil, svc(nil), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec, _, valid := decide(state{cluster: clusterset.Place{Cluster: "a"}, export: c.export, service: c.svc})
+			spec, valid := decided(state{cluster: clusterset.Place{Cluster: "a"}, export: c.export, service: c.svc})
 			if (spec == nil) != (c.kind == "") ||
 				spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) ||
 				valid.Reason != c.reason {
@@ -94,47 +95,58 @@ func TestE3E6WhatIsExported(t *testing.T) {
 	}
 }
 
-// TestE4Ready: by what publishing left on the own record.
-func TestE4Ready(t *testing.T) {
-	spec := &hubv1alpha1.ServiceExportRecordSpec{}
-	own := func(generation, observed int64, status metav1.ConditionStatus) *hubv1alpha1.ServiceExportRecord {
-		r := &hubv1alpha1.ServiceExportRecord{}
-		r.Generation = generation
-		r.Status.Conditions = []metav1.Condition{
-			{
-				Type:               hubv1alpha1.ConditionPublished,
-				Status:             status,
-				ObservedGeneration: observed,
-				Reason:             "Published",
-				Message:            "m",
-			},
-		}
-		return r
+// decided returns what is exported, nil if nothing is, and the condition Valid.
+func decided(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
+	d := decide(&s, start)
+	if !d.exports {
+		return nil, d.valid
 	}
-	withdrawn := own(2, 1, metav1.ConditionTrue)
-	withdrawn.Status.Conditions[0].Reason = hubv1alpha1.ReasonWithdrawn
+	return &d.record, d.valid
+}
+
+// TestE4Ready: by what became of the record on the hub, and by what was reported before.
+func TestE4Ready(t *testing.T) {
+	quota := errors.New("quota")
+	conflict := apierrors.NewConflict(corev1.Resource("x"), "y", errors.New("changed"))
+	was := func(status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) *metav1.Condition {
+		c := conditions.Ready(status, reason, "before")
+		return &c
+	}
+	exported, failed := was(
+		"True",
+		mcsv1beta1.ServiceExportReasonExported,
+	), was(
+		"False",
+		mcsv1beta1.ServiceExportReasonFailed,
+	)
+	pending := was("Unknown", mcsv1beta1.ServiceExportReasonPending)
 	for _, c := range []struct {
-		name   string
-		own    *hubv1alpha1.ServiceExportRecord
-		spec   *hubv1alpha1.ServiceExportRecordSpec
-		status metav1.ConditionStatus
-		reason string
-		refuse string
+		name    string
+		exports bool
+		o       outcome
+		was     *metav1.Condition
+		refused string // by the hub: this member
+		want    string
 	}{
-		{"invalid", nil, nil, metav1.ConditionFalse, "Pending", ""},
-		{"not yet recorded", nil, spec, metav1.ConditionUnknown, "Pending", ""},
-		{"not yet published", &hubv1alpha1.ServiceExportRecord{}, spec, metav1.ConditionUnknown, "Pending", ""},
-		{"published", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
-		{"a change on its way", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
-		{"exported again, and the hub has the withdrawal", withdrawn, spec, metav1.ConditionUnknown, "Pending", ""},
-		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed", ""},
-		{"published, and this member refused " +
-			"since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
-		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
+		{"invalid", false, outcome{}, exported, "", "False Pending"},
+		{"invalid, and the hub refuses this member", false, outcome{}, exported, "why", "False Pending"},
+		{"not yet published", true, outcome{}, nil, "", "Unknown Pending"},
+		{"published", true, outcome{published: true}, pending, "", "True Exported"},
+		{"it was published, and cannot be now", true, outcome{}, exported, "", "True Exported"},
+		{"a conflict", true, outcome{there: conflict}, exported, "", "True Exported"},
+		{"a conflict after a failure", true, outcome{there: conflict}, failed, "", "False Failed"},
+		{"a conflict of a new export", true, outcome{there: conflict}, nil, "", "Unknown Pending"},
+		{"refused", true, outcome{there: quota}, exported, "", "False Failed"},
+		{"refused here", true, outcome{published: true, here: quota}, exported, "", "False Failed"},
+		{"the hub does not show yet what it took", true, outcome{waits: true}, exported, "", "True Exported"},
+		{"nor what it refused a part of", true, outcome{waits: true}, failed, "", "False Failed"},
+		{"exported again, and the hub has the withdrawal", true, outcome{}, was("False", "Pending"), "",
+			"Unknown Pending"},
+		{"published, and this member refused since", true, outcome{}, exported, "why", "Unknown Pending"},
 	} {
-		if got := ready(c.own, c.spec, c.refuse); got.Status != c.status || got.Reason != c.reason ||
-			got.Message == "" {
-			t.Errorf("%s: %+v", c.name, got)
+		got := ready(&state{refused: c.refused}, &decision{exports: c.exports}, c.o, c.was)
+		if is := string(got.Status) + " " + got.Reason; is != c.want || got.Message == "" {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
 	}
 }
@@ -155,7 +167,7 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
 	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
-	spec, _, valid := decide(
+	spec, valid := decided(
 		state{cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(func(s *corev1.Service) {
 			s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
 		})},
@@ -180,7 +192,7 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	for n := range 300 {
 		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
 	}
-	if spec, _, valid = decide(
+	if spec, valid = decided(
 		state{cluster: clusterset.Place{Cluster: "a"}, export: many, service: svc(nil)},
 	); spec == nil ||
 		len(spec.ExportedLabels) > 0 ||
@@ -189,22 +201,19 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestE3WhatOfItsSlicesIsLeftOut is in Valid's message: publish states it on the own record.
+// TestE3WhatOfItsSlicesIsLeftOut is in Valid's message, and the rest is exported.
 func TestE3WhatOfItsSlicesIsLeftOut(t *testing.T) {
-	own := &hubv1alpha1.ServiceExportRecord{}
-	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(1_700_000_000, 0)}}
-	for _, reason := range []string{hubv1alpha1.ReasonPublishedInPart, hubv1alpha1.ReasonPublished} {
-		own.Status.Conditions = []metav1.Condition{
-			{Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: reason, Message: "address x"},
-		}
-		spec, _, valid := decide(state{
-			cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(nil), own: own,
-		})
-		named := strings.Contains(valid.Message, "address x")
-		if spec == nil || valid.Status != metav1.ConditionTrue ||
-			named != (reason == hubv1alpha1.ReasonPublishedInPart) || ready(own, spec, "").Reason != "Exported" {
-			t.Errorf("%s: %+v", reason, valid)
-		}
+	bad := slice("web-1", 1)
+	bad.Endpoints = append(bad.Endpoints, discoveryv1.Endpoint{Addresses: []string{"169.254.169.254"}})
+	names := slice("web-2")
+	names.AddressType = discoveryv1.AddressTypeFQDN
+	m := newMember(t, nil, export(), svc(nil), bad, names)
+	m.settle(2)
+	at := find[*mcsv1beta1.ServiceExport](m, m.local, "shop", "web").Status.Conditions
+	valid := meta.FindStatusCondition(at, string(mcsv1beta1.ServiceExportConditionValid))
+	if valid == nil || valid.Status != metav1.ConditionTrue || !strings.Contains(valid.Message, "169.254.169.254") ||
+		!strings.Contains(valid.Message, "web-2") || m.ready().Reason != "Exported" || m.endpoints() != "inline: 1" {
+		t.Errorf("%+v, %+v, %s", valid, m.ready(), m.endpoints())
 	}
 }
 
@@ -232,7 +241,7 @@ func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
 		{"was exported to all, and is wrong", "cluster=B_", own("", false), ""},
 		{"was withdrawn, and is wrong", "any", own("", true), "cluster=a"},
 	} {
-		spec, _, valid := decide(state{
+		spec, valid := decided(state{
 			cluster: clusterset.Place{Cluster: "a"}, export: export(c.to), service: svc(nil), own: c.own,
 		})
 		wrong := strings.Contains(valid.Message, clusterset.AnnotationExportTo)
@@ -262,9 +271,10 @@ func TestConditionsArePatched(t *testing.T) {
 	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{Config: Config{Cluster: "a", Local: local, Now: time.Now, Events: noEvents{}}}
-	_, _, valid := decide(state{export: export})
-	if err := r.report(t.Context(), state{export: export}, nil, clusterset.Export{}, valid); err != nil {
+	r := New(Config{Cluster: "a", Local: local, Now: time.Now, Events: noEvents{}}).Reconciler.(*reconciler)
+	s := &state{export: export}
+	d := decide(s, start)
+	if err := r.report(t.Context(), s, &d, outcome{}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(sent, `"resourceVersion"`) || !strings.Contains(sent, `"conditions"`) ||
@@ -277,61 +287,41 @@ type noEvents struct{}
 
 func (noEvents) Event(runtime.Object, string, string, string) {}
 
-// TestS3ARecreatedRecordIsNewer than the one that was lost, though the clock was put back since: peers hold what is
+// TestS3ARecreatedCopyIsNewer than the one that was lost, though the clock was put back since: others hold what is
 // older.
-func TestS3ARecreatedRecordIsNewer(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	now := time.Unix(1_900_000_000, 0)
-	ahead := metav1.NewMicroTime(now.Add(10 * time.Minute))
-	kept := &coordinationv1.Lease{
+func TestS3ARecreatedCopyIsNewer(t *testing.T) {
+	ahead := metav1.NewMicroTime(start.Add(10 * time.Minute))
+	m := newMember(t, nil, export(), svc(nil), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &ahead},
-	}
-	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept).Build()
-	r := &reconciler{Config: Config{Cluster: "a", Local: local, Now: func() time.Time { return now }}}
-	if _, err := r.record(
-		t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, nil, &hubv1alpha1.ServiceExportRecordSpec{},
-	); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](
-		t.Context(), local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"},
-	)
-	if err != nil || rec == nil || rec.Spec.Revision <= ahead.UnixMilli() {
-		t.Errorf("%v: %+v, want a revision above %d", err, rec, ahead.UnixMilli())
+	})
+	m.settle(1)
+	if copied := m.copied(); copied.Spec.Revision <= ahead.UnixMilli() ||
+		m.record().Spec.Revision <= ahead.UnixMilli() {
+		t.Errorf("%+v, %+v; want revisions above %d", copied.Spec, m.record().Spec, ahead.UnixMilli())
 	}
 }
 
-// TestE4ARecordThatThisClusterRefuses is reported, and its cause stays an error, so that it is tried again.
-func TestE4ARecordThatThisClusterRefuses(t *testing.T) {
-	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
-	}}
-	quota := apierrors.NewForbidden(hubv1alpha1.GroupVersion.WithResource("serviceexportrecords").GroupResource(),
-		"web.shop.a", errors.New("exceeded quota"))
-	local := plane(t).WithObjects(export, svc(nil)).WithInterceptorFuncs(interceptor.Funcs{Create: func(
-		context.Context, client.WithWatch, client.Object, ...client.CreateOption,
+// TestE4ACopyThatThisClusterRefuses is reported, and its cause stays an error, so that it is tried again. Others get
+// the record all the same.
+func TestE4ACopyThatThisClusterRefuses(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", 1))
+	m.local = plane(t, kube.Local, interceptor.Funcs{Create: func(
+		_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption,
 	) error {
-		return quota
-	}}).Build()
-	r := New(Config{
-		Cluster: "a", Local: local, Hub: func() client.Client { return nil }, Now: time.Now, Events: noEvents{},
-	}).Reconciler
-	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)})
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("the pass ends with %v", err)
+		return quota(o)
+	}}, export(), svc(nil), slice("web-1", 1))
+	m.restart(pages.OfHub)
+	for range 2 {
+		if _, _, err := m.pass(); !apierrors.IsForbidden(err) {
+			t.Errorf("the pass ends with %v", err)
+		}
 	}
-	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
-		t.Fatal(err)
-	}
-	c := meta.FindStatusCondition(export.Status.Conditions, "Ready")
-	if c == nil || c.Reason != "Failed" || !strings.Contains(c.Message, "exceeded quota") {
+	if c := m.ready(); c.Reason != "Failed" || !strings.Contains(c.Message, "exceeded quota") {
 		t.Errorf("condition Ready is %+v", c)
+	}
+	if m.endpoints() != "inline: 1" {
+		t.Errorf("the hub has %s", m.endpoints())
 	}
 }
 
@@ -389,33 +379,11 @@ func TestE3AnInvalidPreferenceChangesNothing(t *testing.T) {
 			s.own.Spec.ExportedAt = &export.CreationTimestamp
 			s.own.Spec.Preference, s.own.Spec.MinReady = hubv1alpha1.LocalOnly, "50%"
 		}
-		spec, _, valid := decide(s)
+		spec, valid := decided(s)
 		if spec == nil || string(spec.Preference)+" "+spec.MinReady != c.want {
 			t.Errorf("%+v: %+v, %s", c, spec, valid.Message)
 		}
 	}
-}
-
-// plane builds an API server with the indexes of a member.
-func plane(t *testing.T) *fake.ClientBuilder {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme,
-		mcsv1beta1.Install, aboutv1beta1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := fake.NewClientBuilder().WithScheme(scheme).
-		WithStatusSubresource(&mcsv1beta1.ServiceExport{}, &hubv1alpha1.ServiceExportRecord{})
-	for _, x := range kube.Indexes() {
-		if x.Side == kube.Local {
-			build = build.WithIndex(x.Object, x.Field, x.Values)
-		}
-	}
-	return build
 }
 
 // TestS5ExcludedNamespaces export nothing, and Valid says why. An export ends only by rules that the hub shows.
@@ -437,19 +405,25 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 				Namespace: c.namespace, Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
 			}}
 			service := svc(func(s *corev1.Service) { s.Namespace = c.namespace })
-			local := plane(t).WithObjects(export, service).Build()
+			local := plane(t, kube.Local, interceptor.Funcs{}, export, service)
 			pass := func(deny []string) {
 				t.Helper()
-				hub := plane(t)
+				var sets []client.Object
 				if deny != nil {
 					set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 					set.Spec.Namespaces.Deny = deny
-					hub = hub.WithObjects(set)
+					sets = append(sets, set)
 				}
-				reads := hub.Build()
+				reads := plane(t, kube.Hub, interceptor.Funcs{}, sets...)
 				r := New(Config{
-					Cluster: "a", HubNamespace: "set", Local: local, Hub: func() client.Client { return reads },
-					Now: time.Now, Events: noEvents{},
+					Cluster:      "a",
+					HubNamespace: "set",
+					Local:        local,
+					LocalNow:     local,
+					Hub:          func() client.Client { return reads },
+					Lease:        lease{silent: true},
+					Now:          time.Now,
+					Events:       noEvents{},
 				}).Reconciler
 				req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)}
 				if _, err := r.Reconcile(t.Context(), req); err != nil {
@@ -486,7 +460,7 @@ func TestARecordThatThisClusterAltersIsLeftAlone(t *testing.T) {
 	}}
 	service := svc(func(s *corev1.Service) { s.Spec.TrafficDistribution = ptr.To("PreferClose") })
 	writes := 0
-	local := plane(t).WithObjects(export, service).WithInterceptorFuncs(interceptor.Funcs{Update: func(
+	local := plane(t, kube.Local, interceptor.Funcs{Update: func(
 		ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption,
 	) error {
 		writes++
@@ -497,10 +471,10 @@ func TestARecordThatThisClusterAltersIsLeftAlone(t *testing.T) {
 		o.SetResourceVersion(stored.ResourceVersion) // what the answer lacks stays in the object
 		o.SetGeneration(stored.Generation)
 		return err
-	}}).Build()
+	}}, export, service)
 	now := time.Unix(1_800_000_000, 0)
 	r := New(Config{
-		Cluster: "a", Local: local, Hub: func() client.Client { return nil },
+		Cluster: "a", Local: local, Hub: func() client.Client { return nil }, Lease: lease{},
 		Now: func() time.Time { return now }, Events: noEvents{},
 	}).Reconciler
 	own := func() *hubv1alpha1.ServiceExportRecord {
@@ -521,12 +495,12 @@ func TestARecordThatThisClusterAltersIsLeftAlone(t *testing.T) {
 			if _, err := r.Reconcile(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
-			published := own() // as publish does after each change
-			published.Status.Conditions = []metav1.Condition{{
-				Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: "Published",
+			imported := own() // as serviceimport does after each change
+			imported.Status.Conditions = []metav1.Condition{{
+				Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionTrue, Reason: "Imported",
 				Message: fmt.Sprint(now), LastTransitionTime: metav1.NewTime(now),
 			}}
-			if err := local.Status().Update(t.Context(), published); err != nil {
+			if err := local.Status().Update(t.Context(), imported); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -571,7 +545,7 @@ func TestF5ALoadBalancerIsLeftOut(t *testing.T) {
 		{"forbidden", "192.0.2.1", hubv1alpha1.ExternalNamesForbid, "spec.externalNames"},
 		{"no address yet", "", hubv1alpha1.ExternalNamesAllow, "no address yet"},
 	} {
-		spec, _, valid := decide(state{
+		spec, valid := decided(state{
 			cluster: clusterset.Place{Cluster: "a"}, export: export, external: c.rule,
 			service: svc(func(s *corev1.Service) {
 				s.Spec.Type = corev1.ServiceTypeLoadBalancer

@@ -1,39 +1,53 @@
-// Package serviceexport turns this cluster's ServiceExports into this member's own ServiceExportRecords, in its own
-// cluster, and reports the outcome in the conditions of the ServiceExports. It writes nothing to the hub: publish
-// copies the records there. Of the hub it reads the ClusterSet's rules.
+// Package serviceexport publishes this cluster's exports (SPEC E; DESIGN §2). One pass over a name turns its
+// ServiceExport, Service and EndpointSlices into one record on the hub, keeps a copy of the record without endpoints in
+// this cluster, and reports the outcome in the conditions of the ServiceExport. It writes no other member's records.
+//
+// The copy comes first, so that exports appear in their own cluster while the hub is away, and so that this cluster
+// still knows what it withdrew.
 package serviceexport
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
+
+// Lease is what publishing needs to know about this member's Lease on the hub.
+type Lease interface {
+	// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other
+	// agent holds the Lease.
+	MayPublish() bool
+	// HubMayHaveLost returns whether the hub may have lost what this member published before this agent started. No
+	// earlier revision is higher than the time it returns.
+	HubMayHaveLost() (before time.Time, lost bool)
+}
 
 // Config is what the controller needs.
 type Config struct {
 	Cluster      string // cluster ID of this member
 	HubNamespace string
 
-	Local client.Client
-	Hub   func() client.Client // the hub's caches; nil before they have synced
+	Local    client.Client
+	LocalNow client.Reader        // reads past the cache
+	Hub      func() client.Client // the hub's caches; nil before they have synced
+	Lease    Lease
+	Pages    pages.Limits
 
 	Now    func() time.Time
 	Events kube.Events
@@ -41,23 +55,24 @@ type Config struct {
 
 // New returns the controller. Its requests are namespace/name of a Service.
 func New(c Config) kube.Controller {
-	r := &reconciler{Config: c}
+	r := &reconciler{Config: c, memory: memory{records: map[string]*history{}}}
 	unchanged := func(_, _ client.Object) bool { return true } // the Lease says the same for as long as it exists
+	own := kube.Named(r.own)
 	return kube.Controller{
 		Name: "serviceexport",
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.afterRefusal, Alike: unchanged},
 			{
 				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.allExports,
 				Alike: kube.SameProperty,
 			},
-			{
-				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allExports,
-				Alike: kube.SameRules,
-			},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allExports, Alike: kube.SameRules},
+			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: own},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: own},
 		},
 		Reconciler: r,
 	}
@@ -65,36 +80,61 @@ func New(c Config) kube.Controller {
 
 type reconciler struct {
 	Config
-	written sync.Map // the last kube.Written of each own record, by its name; a restart may lose it
+	memory
+}
+
+// own returns the Service of a record or page of this member.
+func (c Config) own(o client.Object) types.NamespacedName {
+	if kube.Origin(o).ClusterID != c.Cluster {
+		return types.NamespacedName{}
+	}
+	return kube.Exported(o)
+}
+
+// afterRefusal requests a pass over every export when the hub starts or stops to refuse this member.
+func (c Config) afterRefusal(ctx context.Context, o client.Object) []reconcile.Request {
+	if o.GetName() != clusterset.LeaseRefused {
+		return nil
+	}
+	return c.allExports(ctx, o)
+}
+
+// allExports requests a pass over every ServiceExport, and over every copy of an own record: its export may be gone.
+func (c Config) allExports(ctx context.Context, _ client.Object) []reconcile.Request {
+	exports := kube.Requests(ctx, c.Local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
+	return append(exports, kube.Requests(ctx, c.Local, &hubv1alpha1.ServiceExportRecordList{}, c.own,
+		client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: c.Cluster})...)
 }
 
 // state is what one pass works on.
 type state struct {
+	name    types.NamespacedName
 	cluster clusterset.Place                 // this one
 	export  *mcsv1beta1.ServiceExport        // nil if there is none, or it is being deleted
 	service *corev1.Service                  // nil if there is none, or it is being deleted
-	own     *hubv1alpha1.ServiceExportRecord // this member's record; nil if there is none
+	slices  []*discoveryv1.EndpointSlice     // of the Service, by name
+	own     *hubv1alpha1.ServiceExportRecord // this member's copy; nil if there is none
 	others  []clusterset.Export              // what other members export under the name to this cluster
 	refused string                           // why the hub refuses this member; "" if it does not
-	failed  error                            // why this cluster's API server refuses the own record
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
 	external hubv1alpha1.ExternalNames // of the ClusterSet
 	foreign  bool                      // another program owns the import of the name in this cluster (I10)
+
+	shown *hubv1alpha1.ServiceExportRecord    // this member's record on the hub; nil if it shows none
+	pages map[int32]*hubv1alpha1.EndpointPage // this member's on the hub, by number
+	wrote bool                                // this pass has written to the hub
+	waits bool                                // the hub does not show yet what earlier passes wrote
+
+	proved bool // this cluster's API server has answered, and the copy is current
 }
 
-// afterRefusal requests a pass over every ServiceExport when the hub starts or stops to refuse this member.
-func (r *reconciler) afterRefusal(ctx context.Context, o client.Object) []reconcile.Request {
-	if o.GetName() != clusterset.LeaseRefused {
-		return nil
-	}
-	return r.allExports(ctx, o)
-}
+// recheck is when a pass looks again at what it wrote: a hub that is restored before its watch has shown the write
+// sends no event.
+const recheck = 30 * time.Second
 
-// allExports requests a pass over every ServiceExport.
-func (r *reconciler) allExports(ctx context.Context, _ client.Object) []reconcile.Request {
-	return kube.Requests(ctx, r.Local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
-}
+// askAgain is how long a name waits while this agent may not publish.
+const askAgain = time.Second
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -102,57 +142,95 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if s.export == nil && s.own == nil {
-		r.written.Delete(clusterset.RecordName(req.Name, req.Namespace, r.Cluster))
+	if s.export == nil && s.own == nil && s.shown == nil && len(s.pages) == 0 {
+		r.forget(r.recordName(&s))
 		return reconcile.Result{}, nil
 	}
-	spec, export, valid := decide(s)
-	again, err := r.record(ctx, req.NamespacedName, s.own, spec)
-	if s.own == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) { // a quota, or a policy
-		s.failed = err
+	d := decide(&s, r.Now())
+	here := r.copy(ctx, &s, &d)
+	if apierrors.IsConflict(here) || apierrors.IsAlreadyExists(here) {
+		return reconcile.Result{}, here // the next pass sees what is there
 	}
-	if s.export != nil && (err == nil || s.failed != nil) {
-		err = errors.Join(err, r.report(ctx, s, spec, export, valid))
+	again, published, there := r.publish(ctx, &s, &d)
+	if there == nil {
+		there = r.setPublished(ctx, &s)
+	}
+	err = errors.Join(here, there)
+	if s.export != nil {
+		err = errors.Join(
+			err,
+			r.report(ctx, &s, &d, outcome{published: published, waits: s.waits, here: here, there: there}),
+		)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if s.wrote {
+		again = sooner(again, recheck)
+	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
-	if s.cluster, err = kube.Place(ctx, r.Local, r.Cluster); err != nil {
+// sooner returns the shorter of two requeue delays; 0 means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func (c Config) recordName(s *state) string {
+	return clusterset.RecordName(s.name.Name, s.name.Namespace, c.Cluster)
+}
+
+func (c Config) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
+	s.name = name
+	if s.cluster, err = kube.Place(ctx, c.Local, c.Cluster); err != nil {
 		return s, err
 	}
-	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, name); err != nil {
+	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, c.Local, name); err != nil {
 		return s, err
 	}
 	if s.export != nil && s.export.DeletionTimestamp != nil {
 		s.export = nil
 	}
-	if s.service, err = kube.Get[*corev1.Service](ctx, r.Local, name); err != nil {
+	if s.service, err = kube.Get[*corev1.Service](ctx, c.Local, name); err != nil {
 		return s, err
 	}
 	if s.service != nil && s.service.DeletionTimestamp != nil {
 		s.service = nil
 	}
-	refusal, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, inSystem(clusterset.LeaseRefused))
+	refusal, err := kube.Get[*coordinationv1.Lease](ctx, c.Local, inSystem(clusterset.LeaseRefused))
 	if err != nil {
 		return s, err
 	}
 	if refusal != nil {
 		s.refused = refusal.Annotations[clusterset.AnnotationRefused]
 	}
-	var records hubv1alpha1.ServiceExportRecordList
-	byService := client.MatchingFields{kube.ByService: kube.Key(name)}
-	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), byService); err != nil {
-		return s, err
+	for _, read := range []func(context.Context, *state) error{c.gatherCopies, c.gatherSlices, c.gatherHub} {
+		if err := read(ctx, &s); err != nil {
+			return s, err
+		}
 	}
-	for i := range records.Items {
-		rec := &records.Items[i]
+	return s, nil
+}
+
+func inSystem(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
+}
+
+// gatherCopies reads this cluster's copies of all records of the name.
+func (c Config) gatherCopies(ctx context.Context, s *state) error {
+	var copies hubv1alpha1.ServiceExportRecordList
+	if err := c.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
+		return err
+	}
+	for i := range copies.Items {
+		rec := &copies.Items[i]
 		imported := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
 		s.foreign = s.foreign || imported != nil && imported.Reason == hubv1alpha1.ReasonNotOwned
-		if rec.Spec.ClusterID == r.Cluster {
+		if rec.Spec.ClusterID == c.Cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {
 			e, err := clusterset.ParseExport(rec)
@@ -161,83 +239,47 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 			}
 		}
 	}
-	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
+	return nil
+}
+
+func (c Config) gatherSlices(ctx context.Context, s *state) error {
+	if s.export == nil || s.service == nil {
+		return nil
+	}
+	var list discoveryv1.EndpointSliceList
+	err := c.Local.List(ctx, &list, client.InNamespace(s.name.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByService: kube.Key(s.name)})
+	s.slices = kube.ByName(list.Items)
+	return err
+}
+
+// gatherHub reads the ClusterSet's rules, and what the hub shows of this member.
+func (c Config) gatherHub(ctx context.Context, s *state) error {
+	hub := c.Hub()
+	rules, known, err := kube.RulesOf(ctx, hub, c.HubNamespace)
 	exporting := s.own != nil && !s.own.Spec.Withdrawn
 	s.external = rules.ExternalNames
-	s.excluded = !clusterset.MayUse(rules.Namespaces, name.Namespace) && (known || !exporting)
-	return s, err
-}
-
-func inSystem(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
-}
-
-// record makes this member's own record equal to spec, and returns when to try again. If spec is nil, it withdraws the
-// record, since other members do not take a missing record for the end of an export.
-func (r *reconciler) record(
-	ctx context.Context, name types.NamespacedName, own *hubv1alpha1.ServiceExportRecord,
-	spec *hubv1alpha1.ServiceExportRecordSpec,
-) (again time.Duration, err error) {
-	if own == nil {
-		if spec == nil {
-			return 0, nil
-		}
-		return 0, r.create(ctx, name, *spec)
-	}
-	rec := own.DeepCopy()
-	if spec != nil {
-		rec.Spec = *spec
-		rec.Spec.EndpointRecords = own.Spec.EndpointRecords // publish sets it
-	} else if !own.Spec.Withdrawn {
-		rec.Spec = clusterset.Withdrawn(own.Spec.Origin, r.Now())
-		rec.Spec.ExportedAt = own.Spec.ExportedAt
-	}
-	rec.Spec.Revision = own.Spec.Revision
-	if equality.Semantic.DeepEqual(rec.Spec, own.Spec) {
-		return 0, nil
-	}
-	content := rec.Spec
-	content.Revision, content.EndpointRecords = 0, ""
-	if last, ok := r.written.Load(own.Name); ok {
-		if wait := last.(kube.Written).Leave(version(own), content, r.Now()); wait > 0 {
-			return wait, nil // each change goes to the hub, and is an event for all members
-		}
-	}
-	rec.Spec.Revision = clusterset.NextRevision(own.Spec.Revision, r.Now())
-	if rec.Spec.Withdrawn || !rec.Spec.ExportedAt.Equal(own.Spec.ExportedAt) {
-		delete(rec.Annotations, clusterset.AnnotationPublished) // another export; publish learns its time
-	}
-	log.FromContext(ctx).Info("changed the export", "record", rec.Name, "withdrawn", rec.Spec.Withdrawn)
-	written := kube.NewWritten(content, r.Now())
-	if err := r.Local.Update(ctx, rec); err != nil {
-		return 0, err
-	}
-	written.Version = version(rec)
-	r.written.Store(rec.Name, written)
-	return 0, nil
-}
-
-// version identifies a spec of a record. publish changes the status after each change of the spec.
-func version(rec *hubv1alpha1.ServiceExportRecord) string {
-	return fmt.Sprint(rec.Generation, " of ", rec.UID)
-}
-
-// create creates this member's record. Its revision follows this member's last renewal on the hub: this cluster may
-// have lost an earlier record that other members have seen, and its clock may have been set back.
-func (r *reconciler) create(
-	ctx context.Context, name types.NamespacedName, spec hubv1alpha1.ServiceExportRecordSpec,
-) error {
-	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
-	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name.Name, name.Namespace, r.Cluster)
-	renewed, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, inSystem(clusterset.LeaseRenewed))
-	if err != nil {
+	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace) && (known || !exporting)
+	if err != nil || hub == nil {
 		return err
 	}
-	last := int64(0)
-	if renewed != nil && renewed.Spec.RenewTime != nil {
-		last = renewed.Spec.RenewTime.UnixMilli()
+	record := types.NamespacedName{Namespace: c.HubNamespace, Name: c.recordName(s)}
+	if s.shown, err = kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, hub, record); err != nil {
+		return err
 	}
-	rec.Spec.Revision = clusterset.NextRevision(last, r.Now())
-	log.FromContext(ctx).Info("exporting", "record", rec.Name, "type", rec.Spec.Type)
-	return r.Local.Create(ctx, rec)
+	if s.shown != nil && kube.Exported(s.shown) != s.name { // the name has a dot: there is no such Service
+		s.shown = nil
+	}
+	var pages hubv1alpha1.EndpointPageList
+	if err := hub.List(ctx, &pages, client.InNamespace(c.HubNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
+		return err
+	}
+	s.pages = map[int32]*hubv1alpha1.EndpointPage{}
+	for i := range pages.Items {
+		if page := &pages.Items[i]; page.Spec.ClusterID == c.Cluster {
+			s.pages[page.Spec.Number] = page
+		}
+	}
+	return nil
 }

@@ -2,38 +2,47 @@ package serviceexport
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// outcome is what became of a decision.
+type outcome struct {
+	published bool  // the hub has the record
+	waits     bool  // the hub does not show yet what it took
+	here      error // of writing the copy
+	there     error // of writing to the hub
+}
+
 // report writes the conditions, and an Event for each one that changes for the worse. It writes nothing while another
 // program owns the import of the name: that program then reports in the same conditions.
-func (r *reconciler) report(
-	ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, export clusterset.Export,
-	valid metav1.Condition,
-) error {
+func (r *reconciler) report(ctx context.Context, s *state, d *decision, o outcome) error {
 	if s.foreign {
 		return nil
 	}
 	var found []conflict.Conflict
-	if spec != nil {
-		_, found = conflict.Merge(append(s.others, export))
+	if d.exports {
+		_, found = conflict.Merge(append(s.others, d.export))
 	}
-	readiness := ready(s.own, spec, s.refused)
-	if s.failed != nil {
-		readiness = conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed,
-			"Writing the record of the export in this cluster failed: "+s.failed.Error())
+	was := s.export.Status.Conditions
+	readiness := ready(s, d, o, meta.FindStatusCondition(was, string(mcsv1beta1.ServiceExportConditionReady)))
+	if r.failedRecently(r.recordName(s), readiness.Reason == string(mcsv1beta1.ServiceExportReasonFailed), r.Now()) {
+		if before := meta.FindStatusCondition(was, readiness.Type); before != nil && before.Reason == readiness.Reason {
+			readiness.Message = before.Message
+		}
 	}
-	wanted := []metav1.Condition{valid, readiness, conditions.Conflict(found)}
-	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.Now()))
+	wanted := []metav1.Condition{d.valid, readiness, conditions.Conflict(found)}
+	out, changed := conditions.Set(was, wanted, s.export.Generation, metav1.NewTime(r.Now()))
 	if !changed {
 		return nil
 	}
@@ -43,13 +52,13 @@ func (r *reconciler) report(
 		return err
 	}
 	for _, c := range wanted {
-		was := meta.FindStatusCondition(s.export.Status.Conditions, c.Type)
-		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
+		before := meta.FindStatusCondition(was, c.Type)
+		if before != nil && before.Status == c.Status && before.Reason == c.Reason {
 			continue
 		}
 		if bad(c) {
 			r.Events.Event(updated, kube.Warning, kube.EventReason(c), c.Message)
-		} else if was != nil && c.Type == string(mcsv1beta1.ServiceExportConditionConflict) {
+		} else if before != nil && c.Type == string(mcsv1beta1.ServiceExportConditionConflict) {
 			r.Events.Event(updated, kube.Normal, "ConflictResolved", c.Message)
 		}
 	}
@@ -65,4 +74,70 @@ func bad(c metav1.Condition) bool {
 		return c.Status == metav1.ConditionTrue
 	}
 	return c.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
+}
+
+// ready returns the condition Ready. While this agent cannot publish, other clusters still import what was published
+// before, and the condition stays as it was. Conflicts of writes and stale caches are not reported, because the next
+// pass repairs them.
+func ready(s *state, d *decision, o outcome, was *metav1.Condition) metav1.Condition {
+	failed := func(what string, err error) metav1.Condition {
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed,
+			what+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	switch {
+	case !d.exports:
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+			"The Service is not exported: see condition Valid.")
+	case s.refused != "":
+		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, s.refused)
+	case o.here != nil:
+		return failed("Writing the record of the export in this cluster failed: ", o.here)
+	case o.there != nil && !passing(o.there):
+		return failed("Publishing failed, and is retried: ", o.there)
+	case o.published:
+		return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
+			"Other clusters can import this Service.")
+	case was != nil && (was.Status == metav1.ConditionTrue || o.there != nil ||
+		o.waits && was.Reason == string(mcsv1beta1.ServiceExportReasonFailed)): // the hub may have refused a part
+		return conditions.Ready(was.Status, mcsv1beta1.ServiceExportConditionReason(was.Reason), was.Message)
+	}
+	return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
+		"The export is not on the hub yet. If this lasts, see the agent's log.")
+}
+
+// passing returns whether the next pass repairs what failed.
+func passing(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsNotFound(err) && !lacksNamespace(err)
+}
+
+// lacksNamespace returns whether an error says that the clusterset's namespace on the hub does not exist.
+func lacksNamespace(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
+}
+
+// reportEvery is how long the message of one failure stays before another replaces it. A write triggers the next pass,
+// so messages that always differ (by a port number, say) would make passes follow each other without a pause.
+const reportEvery = time.Minute
+
+// failedRecently returns whether a failure of this record was reported within reportEvery, and remembers this one if
+// not; a success ends that time.
+func (m *memory) failedRecently(record string, failed bool, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.of(record)
+	if !failed {
+		h.failed = time.Time{}
+		return false
+	}
+	if !h.failed.IsZero() && now.Sub(h.failed) < reportEvery {
+		return true
+	}
+	h.failed = now
+	return false
 }

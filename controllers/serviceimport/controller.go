@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,6 +44,12 @@ type Config struct {
 // New returns the controller. Its requests are namespace/name of a Service.
 func New(c Config) kube.Controller {
 	r := &reconciler{Config: c}
+	others := kube.Named(func(o client.Object) types.NamespacedName {
+		if kube.Origin(o).ClusterID == c.Cluster {
+			return types.NamespacedName{}
+		}
+		return kube.Exported(o)
+	})
 	return kube.Controller{
 		Name: "serviceimport",
 		Watches: []kube.Watch{
@@ -57,11 +64,15 @@ func New(c Config) kube.Controller {
 				},
 			},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
+			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: others, Ahead: r.changed},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: others, Ahead: r.changed},
 			{
-				Side:     kube.Hub,
-				Object:   &hubv1alpha1.EndpointRecord{},
-				Requests: kube.Named(kube.Exported),
-				Ahead:    r.changed,
+				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll,
+				Alike: func(was, is client.Object) bool {
+					before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
+					return kube.SameRules(was, is) &&
+						equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
+				},
 			},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: kube.SameState},
 		},
@@ -69,22 +80,40 @@ func New(c Config) kube.Controller {
 	}
 }
 
-// changed reports whether an imported slice is older than its record. Only such records of the initial list are
-// urgent.
-func (r *reconciler) changed(ctx context.Context, record client.Object) bool {
-	rec, service := record.(*hubv1alpha1.EndpointRecord), kube.Exported(record)
-	if rec.Spec.ClusterID == r.Cluster {
-		return false
+// changed reports whether an imported slice is older than the record or page that it is of. Only such records of the
+// initial list are urgent.
+func (r *reconciler) changed(ctx context.Context, o client.Object) bool {
+	origin := kube.Origin(o)
+	source, family, revision := endpoints.SourceName(0, origin.ClusterID), discoveryv1.AddressType(""), origin.Revision
+	switch is := o.(type) {
+	case *hubv1alpha1.ServiceExportRecord:
+		if len(is.Spec.Endpoints) == 0 {
+			return false
+		}
+		family = is.Spec.Endpoints[0].AddressType
+	case *hubv1alpha1.EndpointPage:
+		source, family = endpoints.SourceName(int(is.Spec.Number), origin.ClusterID), is.Spec.AddressType
 	}
+	service := kube.Exported(o)
 	name := types.NamespacedName{
 		Namespace: service.Namespace,
-		Name:      endpoints.SliceName(derived.Name(service.Namespace, service.Name), rec.Name, rec.Spec.AddressType),
+		Name:      endpoints.SliceName(derived.Name(service.Namespace, service.Name), source, family),
 	}
 	slice, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, name)
+	created := o.GetCreationTimestamp()
 	return err == nil && slice != nil &&
-		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(
-			rec.CreationTimestamp.Unix(), rec.Spec.Revision,
-		)
+		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(created.Unix(), revision)
+}
+
+// requestsForAll returns every name that somebody exports: rules of the ClusterSet have changed, or a member has
+// departed.
+func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
+	out := r.requestsForRecords(ctx, &client.ListOptions{})
+	if hub := r.Hub(); hub != nil {
+		out = append(out, kube.Requests(ctx, hub, &hubv1alpha1.ServiceExportRecordList{}, kube.Exported,
+			client.InNamespace(r.HubNamespace))...)
+	}
+	return out
 }
 
 // requestsForDerived returns the import of a derived Service. If a user edited the annotation that names it, the name

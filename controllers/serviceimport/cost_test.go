@@ -135,7 +135,7 @@ func (s quickStatus) Patch(
 type crowd struct {
 	*reconciler
 	hub, local *quick
-	records    []*hubv1alpha1.EndpointRecord
+	records    []*hubv1alpha1.ServiceExportRecord
 }
 
 func newCrowd(tb testing.TB, exporters int) *crowd {
@@ -155,19 +155,16 @@ func newCrowd(tb testing.TB, exporters int) *crowd {
 		rec.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}
 		onHub := rec.DeepCopy()
 		onHub.Namespace = "set"
-		eps := &hubv1alpha1.EndpointRecord{}
-		eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName("u", id)
-		eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
-		eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: &number}}
+		group := hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}
+		group.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 80, Target: &number}}
 		for j := range 20 {
-			eps.Spec.Endpoints = append(eps.Spec.Endpoints, hubv1alpha1.Endpoint{
+			group.Endpoints = append(group.Endpoints, hubv1alpha1.Endpoint{
 				Address: netip.AddrFrom4([4]byte{10, byte(i), byte(j), 1}).String(),
 			})
 		}
-		c.local.put(rec)
+		onHub.Spec.Endpoints = []hubv1alpha1.EndpointGroup{group}
 		c.hub.put(onHub)
-		c.hub.put(eps)
-		c.records = append(c.records, eps)
+		c.records = append(c.records, onHub)
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
 	c.reconciler = &reconciler{Config: Config{
@@ -193,7 +190,7 @@ func (c *crowd) pass(tb testing.TB) {
 func (c *crowd) change(i int) {
 	rec := c.records[i%len(c.records)]
 	ready := i/len(c.records)%2 == 1
-	rec.Spec.Endpoints[0].Ready = &ready
+	rec.Spec.Endpoints[0].Endpoints[0].Ready = &ready
 	rec.Spec.Revision++
 	c.hub.put(rec)
 }

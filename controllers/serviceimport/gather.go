@@ -2,7 +2,6 @@ package serviceimport
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,41 +28,45 @@ type snapshot struct {
 	refuses   bool // the namespace has no imports, by its annotation (S5)
 
 	// In this cluster:
-	copies   []hubv1alpha1.ServiceExportRecord
+	copies   []*hubv1alpha1.ServiceExportRecord
 	export   *mcsv1beta1.ServiceExport // of this cluster
+	service  *corev1.Service           // of this cluster, of the same name
 	imp      *mcsv1beta1.ServiceImport
 	svc      *corev1.Service // the derived Service
 	imported []*discoveryv1.EndpointSlice
 	strays   []*discoveryv1.EndpointSlice // slices of the derived Service without the labels of imported ones
-	given    []*discoveryv1.EndpointSlice // the agent's slices of the derived Service that state no record
+	given    []*discoveryv1.EndpointSlice // the agent's slices of the derived Service that state no source
 	native   []*discoveryv1.EndpointSlice // slices of this cluster's own Service
 	expired  map[string]liveness.State    // by cluster ID
 
 	// On the hub:
-	hub      bool                                        // the hub's caches have synced once
-	excluded bool                                        // the ClusterSet excludes the namespace (S5)
-	onHub    map[string]*hubv1alpha1.ServiceExportRecord // of other clusters, by ID
-	records  []*hubv1alpha1.EndpointRecord               // of other clusters
-	departed map[string]time.Time                        // when members departed, if a copy is missing
+	hub       bool // the hub's caches have synced once
+	excluded  bool // the ClusterSet excludes the namespace (S5)
+	assumed   bool // the hub shows no ClusterSet, and default rules exclude the namespace: nothing new is copied
+	published kube.Published
+	departed  map[string]time.Time // when members departed
+
+	unwritten map[string]bool // clusters whose copy this pass could not write
 }
 
 func (s *snapshot) derivedName() string { return derived.Name(s.name.Namespace, s.name.Name) }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
-	s.name = name
+	s.name, s.unwritten = name, map[string]bool{}
 	if s.own, err = kube.Place(ctx, r.Local, r.Cluster); err != nil {
 		return s, err
 	}
-	if err := r.gatherObjects(ctx, &s); err != nil {
-		return s, err
+	for _, read := range []func(context.Context, *snapshot) error{r.gatherObjects, r.gatherHub} {
+		if err := read(ctx, &s); err != nil {
+			return s, err
+		}
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: name.Namespace})
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
 		return s, err
 	}
 	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
-	reads := []func(context.Context, *snapshot) error{r.gatherSlices, r.gatherExpired, r.gatherHub}
-	for _, read := range reads {
+	for _, read := range []func(context.Context, *snapshot) error{r.gatherSlices, r.gatherExpired} {
 		if err := read(ctx, &s); err != nil {
 			return s, err
 		}
@@ -77,7 +80,10 @@ func (r *reconciler) gatherObjects(ctx context.Context, s *snapshot) (err error)
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	s.copies = copies.Items
+	s.copies = kube.ByName(copies.Items)
+	if s.service, err = kube.Get[*corev1.Service](ctx, r.Local, s.name); err != nil {
+		return err
+	}
 	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, s.name); err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	for _, slice := range imported {
-		owner := clusterset.RecordOwner("EndpointRecord", slice.Annotations[endpoints.AnnotationRecord])
+		owner := endpoints.OwnerOf(slice.Annotations[endpoints.AnnotationSource])
 		if owner != sourceCluster(slice) && s.ownerByName(slice) != "" {
 			s.strays = append(s.strays, slice)
 		} else {
@@ -137,8 +143,8 @@ func (r *reconciler) listSlices(
 
 // gatherExpired reads the states that sources keeps of other clusters.
 func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
-	others := func(c hubv1alpha1.ServiceExportRecord) bool { return c.Spec.ClusterID != r.Cluster }
-	if !slices.ContainsFunc(s.copies, others) {
+	others := func(c *hubv1alpha1.ServiceExportRecord) bool { return c.Spec.ClusterID != r.Cluster }
+	if !slices.ContainsFunc(s.copies, others) && len(s.published.Records) == 0 {
 		return nil
 	}
 	var leases coordinationv1.LeaseList
@@ -167,49 +173,15 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	if err != nil {
 		return err
 	}
-	s.excluded = known && !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
-	var records hubv1alpha1.EndpointRecordList
-	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace),
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {
+	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
+	if s.assumed = s.excluded && !known; s.assumed {
+		s.excluded = false
+	}
+	if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {
 		return err
 	}
-	for _, rec := range kube.ByName(records.Items) { // what is reported must not differ from pass to pass
-		if rec.Spec.ClusterID != r.Cluster {
-			s.records = append(s.records, rec)
-		}
-	}
-	return nil
-}
-
-// gatherOnHub reads what the hub shows of the exports, and which members have departed.
-func (r *reconciler) gatherOnHub(ctx context.Context, s *snapshot) error {
-	if !s.hub {
-		return nil
-	}
-	hub, clusters := r.Hub(), s.importedWithoutCopy()
-	if len(clusters) > 0 {
-		var err error
-		if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {
-			return err
-		}
-	}
-	for i := range s.copies {
-		clusters[s.copies[i].Spec.ClusterID] = time.Time{}
-	}
-	delete(clusters, r.Cluster)
-	s.onHub = map[string]*hubv1alpha1.ServiceExportRecord{}
-	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
-		name := types.NamespacedName{
-			Namespace: r.HubNamespace,
-			Name:      clusterset.RecordName(s.name.Name, s.name.Namespace, cluster),
-		}
-		record, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, hub, name)
-		if err != nil {
-			return err
-		}
-		s.onHub[cluster] = record
-	}
-	return nil
+	s.published, err = kube.PublishedOf(ctx, hub, r.HubNamespace, s.name)
+	return err
 }
 
 func sourceCluster(slice *discoveryv1.EndpointSlice) string {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -27,7 +28,7 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 				discoveryv1.LabelManagedBy:    kube.Manager,
 			},
 			Annotations: map[string]string{
-				endpoints.AnnotationRecord:   "u.a",
+				endpoints.AnnotationSource:   "0.a",
 				endpoints.AnnotationRevision: "1 1",
 				endpoints.AnnotationPorts:    "[]",
 			},
@@ -39,9 +40,9 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 			{Addresses: []string{"100.100.100.200"}},
 		},
 	}
-	r := &reconciler{Config: Config{Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}}
+	r := reader{Config{Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}}
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}} // without a hub
-	merged := &conflict.Merged{Names: map[string]map[string]string{"a": {}}}
+	merged := &conflict.Merged{Names: map[string]map[clusterset.PortKey]string{"a": {}}, Clusters: []string{"a"}}
 	found := r.sources(s, &exporters{managed: []*discoveryv1.EndpointSlice{slice}}, nil, merged)
 	if out := found.sources; !found.held || len(out) != 1 || len(out[0].Native) != 1 ||
 		out[0].Native[0].Addresses[0] != "10.0.0.1" {

@@ -69,8 +69,7 @@ type reporter struct{ Config }
 // local ServiceExport. The other program may write that as well, so the agent does not restore it there.
 func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) error {
 	var copies []*hubv1alpha1.ServiceExportRecord
-	for i := range s.copies {
-		rec := &s.copies[i]
+	for _, rec := range s.copies {
 		if !rec.Spec.Withdrawn {
 			copies = append(copies, rec)
 			continue
@@ -125,8 +124,8 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 	}); err != nil {
 		return err
 	}
-	for i := range s.copies {
-		_, err := r.set(ctx, &s.copies[i], metav1.Condition{Type: hubv1alpha1.ConditionImported})
+	for _, rec := range s.copies {
+		_, err := r.set(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported})
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func foreignObjects() map[string]client.Object {
 }
 
 func foreignSlice(labels map[string]string) *discoveryv1.EndpointSlice {
-	record := clusterset.EndpointRecordName("u", "c")
+	record := endpoints.SourceName(0, "c")
 	return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Labels: labels,
 		Name: endpoints.SliceName(derived.Name("shop", "web"), record, discoveryv1.AddressTypeIPv4),
@@ -95,7 +95,8 @@ func TestI10WhatSomebodyElseMadeStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := beside(t, foreign)
 			m.writes = 0
-			if err := m.pass(); err != nil || m.writes != 1 || m.reason() != "NotOwned" ||
+			if err := m.pass(); err != nil || m.writes != 2 ||
+				m.reason() != "NotOwned" || // the copy, and its condition
 				!slices.Equal(m.told, []string{"NotOwned"}) {
 				t.Fatalf("%v: %d writes, told %v, condition %q", err, m.writes, m.told, m.reason())
 			}
@@ -276,7 +277,7 @@ func TestI10OfSeveralOneIsNamed(t *testing.T) {
 	one, other := foreignSlice(nil), foreignSlice(nil)
 	other.AddressType = discoveryv1.AddressTypeIPv6
 	other.Name = endpoints.SliceName(
-		derived.Name("shop", "web"), clusterset.EndpointRecordName("u", "c"), discoveryv1.AddressTypeIPv6,
+		derived.Name("shop", "web"), endpoints.SourceName(0, "c"), discoveryv1.AddressTypeIPv6,
 	)
 	name := types.NamespacedName{Namespace: "shop", Name: "web"}
 	s := &snapshot{name: name, strays: []*discoveryv1.EndpointSlice{one, other}}

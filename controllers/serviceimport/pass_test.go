@@ -121,41 +121,52 @@ func newMember(t *testing.T) *member {
 
 func (m *member) Event(_ runtime.Object, _, reason, _ string) { m.told = append(m.told, reason) }
 
-// export has a cluster export shop/web with one endpoint.
+// export has a cluster export shop/web with one endpoint. This cluster's own record is a copy, and the others' are on
+// the hub.
 func (m *member) export(cluster, address string) {
 	m.t.Helper()
 	at, number := metav1.Now(), int32(8080)
 	rec := &hubv1alpha1.ServiceExportRecord{}
-	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName("web", "shop", cluster)
+	side := m.records(cluster, rec)
+	rec.UID = types.UID(fmt.Sprint(rec.Name, m.writes))
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
 	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &at, []corev1.IPFamily{
 		corev1.IPv4Protocol,
 	}
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
-	eps := &hubv1alpha1.EndpointRecord{}
-	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName("u", cluster)
-	eps.UID = types.UID(fmt.Sprint(eps.Name, m.writes))
-	eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
-	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
-	eps.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: address}}
-	if err := errors.Join(m.local.Create(m.t.Context(), rec), m.hub.Create(m.t.Context(), eps)); err != nil {
+	if cluster != m.Cluster {
+		rec.Spec.Endpoints = []hubv1alpha1.EndpointGroup{{
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 80, Target: &number}},
+			Endpoints:   []hubv1alpha1.Endpoint{{Address: address}},
+		}}
+	}
+	if err := side.Create(m.t.Context(), rec); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-// edit changes the copy of a cluster's record.
+// records names a cluster's record, and returns where it is.
+func (m *member) records(cluster string, rec *hubv1alpha1.ServiceExportRecord) client.Client {
+	rec.Namespace, rec.Name = "set", clusterset.RecordName("web", "shop", cluster)
+	if cluster == m.Cluster {
+		rec.Namespace = kube.SystemNamespace
+		return m.local
+	}
+	return m.hub
+}
+
+// edit has a cluster change its record.
 func (m *member) edit(cluster string, do func(*hubv1alpha1.ServiceExportRecord)) {
 	m.t.Helper()
 	rec := &hubv1alpha1.ServiceExportRecord{}
-	if err := m.local.Get(
-		m.t.Context(),
-		types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)},
-		rec,
-	); err != nil {
+	side := m.records(cluster, rec)
+	if err := side.Get(m.t.Context(), client.ObjectKeyFromObject(rec), rec); err != nil {
 		m.t.Fatal(err)
 	}
+	rec.Spec.Revision++
 	do(rec)
-	if err := m.local.Update(m.t.Context(), rec); err != nil {
+	if err := side.Update(m.t.Context(), rec); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -232,47 +243,39 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 	}
 }
 
-// TestC9EndpointsThatMoveStayUntilTheyAreWritten: a peer's endpoints move to another slice, which is refused here.
+// TestC9EndpointsThatMoveStayUntilTheyAreWritten: a cluster's endpoints move to another group, which is refused here.
 // The first goes once that is there; one that nothing takes the place of goes at once.
 func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 	m := newMember(t)
 	m.export("c", "10.3.0.1")
 	m.export("d", "10.4.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		first := hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv6}
+		rec.Spec.Endpoints = []hubv1alpha1.EndpointGroup{first, rec.Spec.Endpoints[0]}
+	})
 	if err := m.pass(); err != nil {
 		t.Fatal(err)
 	}
-	for _, cluster := range []string{"c", "d"} {
-		eps := &hubv1alpha1.EndpointRecord{}
-		if err := m.hub.Get(
-			t.Context(), types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}, eps,
-		); err != nil {
-			t.Fatal(err)
-		}
-		moved := eps.DeepCopy()
-		moved.Name, moved.ResourceVersion = clusterset.EndpointRecordName("v", cluster), ""
-		if cluster == "d" {
-			moved.Spec.Endpoints[0].Address = "10.4.0.2"
-		}
-		if err := errors.Join(m.hub.Create(t.Context(), moved), m.hub.Delete(t.Context(), eps)); err != nil {
-			t.Fatal(err)
-		}
-		m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
-			rec.Spec.EndpointRecords, rec.Spec.Revision = clusterset.EndpointSet([]string{moved.Name}), 2
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Endpoints = rec.Spec.Endpoints[1:] })
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Endpoints[0].AddressType = discoveryv1.AddressTypeIPv6 // of a slice of another name
+		rec.Spec.Endpoints[0].Endpoints[0].Address = "fd00::1"
+	})
+	m.refuse = apierrors.NewTimeoutError("the server did not answer", 1)
+	has := func(cluster, address string) bool {
+		return slices.ContainsFunc(m.slices(), func(s discoveryv1.EndpointSlice) bool {
+			return sourceCluster(&s) == cluster && len(s.Endpoints) > 0 && s.Endpoints[0].Addresses[0] == address
 		})
 	}
-	m.refuse = apierrors.NewTimeoutError("the server did not answer", 1)
-	if err := m.pass(); !errors.Is(err, m.refuse) || m.imported()["c"] == nil ||
-		m.imported()["d"] != nil {
-		t.Errorf("told %v; imported: %v", err, m.imported())
+	if err := m.pass(); !errors.Is(err, m.refuse) || !has("c", "10.3.0.1") || has("d", "10.4.0.1") {
+		t.Errorf("told %v; imported: %s", err, m.addresses())
 	}
 	m.refuse = nil
-	if err := m.pass(); err != nil || len(m.imported()) != 2 {
+	if err := m.pass(); err != nil || !has("c", "10.3.0.1") || !has("d", "fd00::1") {
 		t.Errorf("then: %v, %v", err, m.imported())
 	}
-	for cluster, slice := range m.imported() {
-		if slice.Annotations[endpoints.AnnotationRecord] != clusterset.EndpointRecordName("v", cluster) {
-			t.Errorf("then: %s is there", slice.Annotations[endpoints.AnnotationRecord])
-		}
+	if n := len(m.slices()); n != 2 {
+		t.Errorf("then: %d slices", n)
 	}
 }
 
@@ -387,9 +390,9 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	}
 }
 
-// TestS2ASliceThatForgotItsRecordStays where no hub was seen that says whose it is; one that was gives it back what
+// TestS2ASliceThatForgotItsSourceStays where no hub was seen that says whose it is; one that was gives it back what
 // it says.
-func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
+func TestS2ASliceThatForgotItsSourceStays(t *testing.T) {
 	m := newMember(t)
 	m.export("c", "10.3.0.1")
 	m.export("d", "10.4.0.1")
@@ -398,7 +401,7 @@ func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
 	}
 	forget := func() {
 		for _, slice := range m.imported() {
-			delete(slice.Annotations, endpoints.AnnotationRecord)
+			delete(slice.Annotations, endpoints.AnnotationSource)
 			if err := m.local.Update(t.Context(), slice); err != nil {
 				t.Fatal(err)
 			}
@@ -415,20 +418,19 @@ func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
 	}
 	for _, cluster := range []string{"c", "d"} {
 		if slice := m.imported()[cluster]; slice == nil ||
-			slice.Annotations[endpoints.AnnotationRecord] != "u."+cluster {
+			slice.Annotations[endpoints.AnnotationSource] != endpoints.SourceName(0, cluster) {
 			t.Errorf("with the hub: %v", slice)
 		}
 	}
-	if err := m.hub.DeleteAllOf(t.Context(), &hubv1alpha1.EndpointRecord{}, client.InNamespace("set")); err != nil {
-		t.Fatal(err)
-	}
 	forget()
-	for _, stated := range []string{"", clusterset.EndpointSet(nil)} {
+	for _, pages := range []int32{1, 0} { // a page that the hub does not show, then none
 		for _, cluster := range []string{"c", "d"} {
-			m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.EndpointRecords = stated })
+			m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+				rec.Spec.Endpoints, rec.Spec.Pages = nil, pages
+			})
 		}
-		if err := m.pass(); err != nil || (len(m.imported()) == 0) != (stated != "") {
-			t.Errorf("a hub that shows nothing, and owners that state %q: %v, %v", stated, err, m.imported())
+		if err := m.pass(); err != nil || (len(m.imported()) == 0) != (pages == 0) {
+			t.Errorf("owners that state %d pages: %v, %v", pages, err, m.imported())
 		}
 	}
 }

@@ -1,9 +1,9 @@
 // Package serviceimport creates this cluster's ServiceImport, derived Service and imported EndpointSlices from all
-// records of one name (SPEC I, S, C). One pass does all three, because their order keeps traffic flowing: first
-// additions to slices, then the Service, then the import, then removals (DESIGN §4).
+// records of one name (SPEC I, S, C). One pass copies the records from the hub, so that imports survive whatever
+// happens to it, and does all three from the copies, because their order keeps traffic flowing: first additions to
+// slices, then the Service, then the import, then removals (DESIGN §4).
 //
-// It does not copy ServiceExportRecords from the hub (record does), decide which clusters have expired (sources
-// does), or choose addresses (clustersetips does).
+// It does not decide which clusters have expired (sources does), or choose addresses (clustersetips does).
 package serviceimport
 
 import (
@@ -28,7 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// recheck is how often a name is checked again while something of it is held, because a departure is no event of it.
+// recheck is how often a name is checked again while a copy is missing, or the API server does not show its IP
+// families.
 const recheck = 10 * time.Second
 
 type reconciler struct {
@@ -54,19 +55,20 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !s.namespace {
-		r.forget(s.name)
-		return reconcile.Result{}, reporter{r.Config}.accept(ctx, &s)
-	}
 	if again, done, err := r.followEndpoints(ctx, &s); done || err != nil {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
-	if err := r.gatherOnHub(ctx, &s); err != nil {
-		return reconcile.Result{}, err
+	copied := copier{r.Config}.copyRecords(ctx, &s)
+	if apierrors.IsConflict(copied) || apierrors.IsAlreadyExists(copied) {
+		return reconcile.Result{}, copied
+	}
+	if !s.namespace {
+		r.forget(s.name)
+		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.accept(ctx, &s))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
-	if err = errors.Join(err, failed); err != nil {
+	if err = errors.Join(copied, err, failed); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -86,14 +88,12 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if o := s.foreign(); o != nil && exported {
-		return recheck, reporter{r.Config}.refuse(ctx, s, o)
+		return 0, reporter{r.Config}.refuse(ctx, s, o)
 	}
 	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 		return 0, err
 	}
 	switch {
-	case e.pending:
-		return recheck, nil
 	case !exported:
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
@@ -132,16 +132,16 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		Manager:   kube.Manager,
 		Merged:    &merged,
 	}
-	found := r.sources(s, e, imp, &merged)
+	found := reader{r.Config}.sources(s, e, imp, &merged)
 	r.report(found.findings)
-	for i := range s.copies {
+	for _, copied := range s.copies {
 		c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported}
-		if c.Message = found.refused[s.copies[i].Spec.ClusterID]; c.Message != "" {
+		if c.Message = found.refused[copied.Spec.ClusterID]; c.Message != "" {
 			c.Status, c.Reason = metav1.ConditionFalse, hubv1alpha1.ReasonEndpointsRefused
 		} else if found.held {
 			continue // what the hub does not show may be refused still
 		}
-		if _, err := (reporter{r.Config}).set(ctx, &s.copies[i], c); err != nil {
+		if _, err := (reporter{r.Config}).set(ctx, copied, c); err != nil {
 			return 0, err
 		}
 	}
@@ -181,9 +181,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	switch {
 	case err != nil:
 		return 0, err
-	case found.held || e.unreadable:
-		again = recheck
-	case len(e.frozen) == 0:
+	case !found.held && !e.unreadable && len(e.frozen) == 0:
 		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
 	if back > 0 && (again == 0 || back < again) {

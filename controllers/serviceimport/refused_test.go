@@ -40,23 +40,23 @@ func TestS4TheCopySaysWhatIsRefused(t *testing.T) {
 	m.export("c", "10.3.0.1")
 	for _, step := range []struct {
 		what    string
-		change  func(*hubv1alpha1.EndpointRecord)
+		change  func(*hubv1alpha1.EndpointGroup)
 		refusal string
 	}{
-		{"nothing", func(*hubv1alpha1.EndpointRecord) {}, ""},
-		{"a reserved address", func(rec *hubv1alpha1.EndpointRecord) {
-			rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: "172.20.0.9"})
+		{"nothing", func(*hubv1alpha1.EndpointGroup) {}, ""},
+		{"a reserved address", func(g *hubv1alpha1.EndpointGroup) {
+			g.Endpoints = append(g.Endpoints, hubv1alpha1.Endpoint{Address: "172.20.0.9"})
 		}, "address 172.20.0.9 is in 172.20.0.0/16"},
-		{"a loopback address", func(rec *hubv1alpha1.EndpointRecord) {
-			rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "127.0.0.1"}}
+		{"a loopback address", func(g *hubv1alpha1.EndpointGroup) {
+			g.Endpoints = []hubv1alpha1.Endpoint{{Address: "127.0.0.1"}}
 		}, "address 127.0.0.1 is a loopback address"},
-		{"a port that is none", func(rec *hubv1alpha1.EndpointRecord) {
-			rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.3.0.1"}}
-			rec.Spec.Ports[0].Name = "a b"
+		{"a port that is none", func(g *hubv1alpha1.EndpointGroup) {
+			g.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.3.0.1"}}
+			g.Ports[0].AppProtocol = new("a b")
 		}, "importing endpoints of cluster c failed"},
-		{"what is right", func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Ports[0].Name = "" }, ""},
+		{"what is right", func(g *hubv1alpha1.EndpointGroup) { g.Ports[0].AppProtocol = nil }, ""},
 	} {
-		m.editRecord("c", step.change)
+		m.editGroup("c", step.change)
 		for range 3 { // it settles
 			if err := m.pass(); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -28,18 +29,21 @@ type settled struct {
 	families []corev1.IPFamily     // of want, those that this cluster supports
 	again    time.Duration         // when to look at the name again; 0: never
 	basis    map[string]version    // of all objects but endpoints
-	slices   map[string][2]version // by record: of what was published and of what was imported
+	hub      map[string]version    // of records and pages of other clusters, by name
+	slices   map[string][2]version // by source: of what was published and of what was imported
 }
 
-// publishedSlice is one slice of one source cluster: an EndpointRecord, or an EndpointSlice of this cluster.
+// publishedSlice is one slice of one source cluster: a group on the hub, or an EndpointSlice of this cluster.
 type publishedSlice struct {
-	client.Object
-	record   string
+	from     client.Object // the record, page or EndpointSlice
+	source   string
+	cluster  string
+	group    published                  // of another cluster
 	imported *discoveryv1.EndpointSlice // nil if there is none yet
 }
 
 func (p *publishedSlice) versions() [2]version {
-	return [2]version{versionOf(p.Object), versionOf(p.imported)}
+	return [2]version{versionOf(p.from), versionOf(p.imported)}
 }
 
 // version tells two states of an object apart. The revision of a record follows its owner's clock, so that a restored
@@ -51,11 +55,7 @@ type version struct {
 }
 
 func versionOf(o client.Object) version {
-	v := version{uid: o.GetUID(), resourceVersion: o.GetResourceVersion()}
-	if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok {
-		v.revision = rec.Spec.Revision
-	}
-	return v
+	return version{o.GetUID(), o.GetResourceVersion(), kube.Origin(o).Revision}
 }
 
 // basis returns the versions of all objects that a decision about the name comes from, without endpoints. ok is false
@@ -65,12 +65,12 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 		return nil, false
 	}
 	out = make(map[string]version, len(s.copies)+4)
-	for i := range s.copies {
-		if c := &s.copies[i]; c.Spec.Withdrawn || meta.FindStatusCondition(
+	for _, c := range s.copies {
+		if c.Spec.Withdrawn || meta.FindStatusCondition(
 			c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
 			return nil, false
 		}
-		out[s.copies[i].Name] = versionOf(&s.copies[i])
+		out[c.Name] = versionOf(c)
 	}
 	out["/import"] = versionOf(s.imp)                                                  // no record's name has a slash
 	out["/properties"] = version{resourceVersion: fmt.Sprintf("%q", s.own.Properties)} // of this cluster
@@ -78,33 +78,99 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 		out["/export"] = versionOf(s.export)
 	}
 	if s.svc != nil {
-		out["/service"] = versionOf(s.svc)
+		out["/derived"] = versionOf(s.svc)
+	}
+	if s.service != nil {
+		out["/service"] = versionOf(s.service)
 	}
 	return out, true
 }
 
-// published returns the slices of the clusters that export, with what is imported of them. ok is false unless both have
-// the same number, and no slice is imported twice.
-func (s *snapshot) published(want *endpoints.Import) (out []publishedSlice, ok bool) {
-	own := s.own.Cluster
-	imported := make(map[string]*discoveryv1.EndpointSlice, len(s.imported))
+// publishedSlices returns the slices of those clusters among these that export, with what is imported of them. ok is
+// false unless both have the same number, and no slice is imported twice.
+func (s *snapshot) publishedSlices(want *endpoints.Import, clusters []string) (out []publishedSlice, ok bool) {
+	own, all := s.own.Cluster, 0
+	imported := map[string]*discoveryv1.EndpointSlice{}
 	for _, slice := range s.imported {
-		imported[slice.Annotations[endpoints.AnnotationRecord]] = slice
-	}
-	out = make([]publishedSlice, 0, len(s.records)+len(s.native))
-	for _, rec := range s.records {
-		if want.Merged.Names[rec.Spec.ClusterID] != nil {
-			out = append(out, publishedSlice{rec, rec.Name, imported[rec.Name]})
+		if slices.Contains(clusters, sourceCluster(slice)) {
+			imported[slice.Annotations[endpoints.AnnotationSource]] = slice
+			all++
 		}
 	}
-	if want.Merged.Names[own] != nil {
+	for _, cluster := range clusters {
+		rec := s.published.Records[cluster]
+		switch {
+		case want.Merged.Names[cluster] == nil || cluster == own:
+			continue
+		case rec == nil:
+			return nil, false
+		}
+		stated, missing := s.groupsOf(rec)
+		if len(missing) > 0 {
+			return nil, false
+		}
+		for i, p := range stated {
+			from := client.Object(rec)
+			if rec.Spec.Pages > 0 {
+				from = s.published.Page(rec, int32(i))
+			}
+			out = append(out, publishedSlice{from, p.source, cluster, p, imported[p.source]})
+		}
+	}
+	if want.Merged.Names[own] != nil && slices.Contains(clusters, own) {
 		for _, slice := range s.native {
 			if src := s.nativeSource(own, slice); src != nil {
-				out = append(out, publishedSlice{slice, src.Record, imported[src.Record]})
+				out = append(out, publishedSlice{slice, src.Name, own, published{}, imported[src.Name]})
 			}
 		}
 	}
-	return out, len(out) == len(s.imported) && len(out) == len(imported)
+	return out, len(out) == all && len(out) == len(imported)
+}
+
+// onHub returns all records and pages of other clusters.
+func (s *snapshot) onHub(do func(cluster, name string, o client.Object)) {
+	for cluster, rec := range s.published.Records {
+		if cluster != s.own.Cluster {
+			do(cluster, rec.Name, rec)
+		}
+	}
+	for name, page := range s.published.Pages {
+		if page.Spec.ClusterID != s.own.Cluster {
+			do(page.Spec.ClusterID, name, page)
+		}
+	}
+}
+
+// changedSince returns this cluster, and those with a change on the hub or in an imported slice. ok is
+// false if a record differs in more than its endpoints, so that its copy has to follow.
+func (s *snapshot) changedSince(was *settled) (clusters []string, ok bool) {
+	clusters, ok = []string{s.own.Cluster}, true
+	note := func(cluster string) {
+		if !slices.Contains(clusters, cluster) {
+			clusters = append(clusters, cluster)
+		}
+	}
+	there := 0
+	s.onHub(func(cluster, name string, o client.Object) {
+		there++
+		last, known := was.hub[name]
+		rec, isRecord := o.(*hubv1alpha1.ServiceExportRecord)
+		switch {
+		case last == versionOf(o):
+			return
+		case isRecord:
+			copied := s.copyOf(cluster)
+			ok = ok && known && copied != nil && last.uid == rec.UID && !isOlder(rec, copied) &&
+				clusterset.SameFacts(&rec.Spec, &copied.Spec)
+		}
+		note(cluster)
+	})
+	for _, slice := range s.imported {
+		if was.slices[slice.Annotations[endpoints.AnnotationSource]][1] != versionOf(slice) {
+			note(sourceCluster(slice))
+		}
+	}
+	return clusters, ok && there == len(was.hub)
 }
 
 // settle remembers the decision of a pass that met no error, and adds the versions that it read: what it wrote has
@@ -115,16 +181,18 @@ func (m *memory) settle(s *snapshot, is *settled, now time.Time) {
 		m.isUnknown(is.want.Merged.TrafficDistribution, now) {
 		return
 	}
-	all, ok := s.published(is.want)
-	if !ok {
+	all, ok := s.publishedSlices(is.want, is.want.Merged.Clusters)
+	if !ok || len(all) != len(s.imported) {
 		return
 	}
+	is.hub = map[string]version{}
+	s.onHub(func(_, name string, o client.Object) { is.hub[name] = versionOf(o) })
 	is.slices = make(map[string][2]version, len(all))
 	for i := range all {
 		if all[i].imported == nil {
 			return
 		}
-		is.slices[all[i].record] = all[i].versions()
+		is.slices[all[i].source] = all[i].versions()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,17 +227,21 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 	if err != nil || !slices.Equal(families, was.families) || s.anyExpired(was.want) {
 		return 0, false, nil // a whole pass reports the error, or handles the change
 	}
-	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) {
+	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) || len(s.imported) != len(was.slices) {
 		return 0, false, nil
 	}
-	all, ok := s.published(was.want)
+	clusters, ok := s.changedSince(was)
+	if !ok {
+		return 0, false, nil
+	}
+	all, ok := s.publishedSlices(was.want, clusters)
 	if !ok {
 		return 0, false, nil
 	}
 	var changed []publishedSlice
 	for i := range all {
 		p := &all[i]
-		last, known := was.slices[p.record]
+		last, known := was.slices[p.source]
 		if !known || p.imported == nil {
 			return 0, false, nil
 		}
@@ -178,21 +250,22 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 		}
 	}
 	if len(changed) > 0 {
-		if done, err = r.follow(ctx, s, was.want, changed); !done || err != nil {
+		if done, err = r.importChanged(ctx, s, was.want, changed); !done || err != nil {
 			return 0, done, err
 		}
 		for i := range changed {
-			was.slices[changed[i].record] = changed[i].versions()
+			was.slices[changed[i].source] = changed[i].versions()
 		}
 	}
+	s.onHub(func(_, name string, o client.Object) { was.hub[name] = versionOf(o) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settled[s.name] = was
 	return was.again, true, nil
 }
 
-// follow writes the imported slices of what has changed, in the order of a whole pass: removals last.
-func (r *reconciler) follow(
+// importChanged writes the imported slices of what has changed, in the order of a whole pass: removals last.
+func (r *reconciler) importChanged(
 	ctx context.Context, s *snapshot, want *endpoints.Import, changed []publishedSlice,
 ) (done bool, err error) {
 	plan, found := &slicePlan{}, foundSources{refused: map[string]string{}}
@@ -201,11 +274,10 @@ func (r *reconciler) follow(
 		if _, err := endpoints.Restore(p.imported); err != nil || !kube.Writable(p.imported) {
 			return false, nil
 		}
-		switch o := p.Object.(type) {
-		case *hubv1alpha1.EndpointRecord:
-			r.addRecord(&found, o, p.imported, false, s.imp)
-		case *discoveryv1.EndpointSlice:
-			found.sources = append(found.sources, s.nativeSource(r.Cluster, o))
+		if native, ok := p.from.(*discoveryv1.EndpointSlice); ok {
+			found.sources = append(found.sources, s.nativeSource(r.Cluster, native))
+		} else {
+			reader{r.Config}.addGroup(&found, p.cluster, p.group, p.imported, s.imp)
 		}
 		plan.existing = append(plan.existing, p.imported)
 	}

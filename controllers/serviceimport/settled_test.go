@@ -45,11 +45,24 @@ func edited[T client.Object](m *member, side client.Client, o T, name types.Name
 	}
 }
 
-func (m *member) editRecord(cluster string, edit func(*hubv1alpha1.EndpointRecord)) {
-	name := types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}
-	edited(m, m.hub, &hubv1alpha1.EndpointRecord{}, name, func(rec *hubv1alpha1.EndpointRecord) {
-		rec.Spec.Revision++
-		edit(rec)
+// editGroup changes the endpoints of a cluster, if it has some.
+func (m *member) editGroup(cluster string, edit func(*hubv1alpha1.EndpointGroup)) {
+	m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+		if len(rec.Spec.Endpoints) > 0 && len(rec.Spec.Endpoints[0].Endpoints) > 0 {
+			edit(&rec.Spec.Endpoints[0])
+		}
+	})
+}
+
+// editRecord has a cluster change its record, if it has one that is not withdrawn.
+func (m *member) editRecord(cluster string, edit func(*hubv1alpha1.ServiceExportRecord)) {
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	side := m.records(cluster, rec)
+	edited(m, side, rec, client.ObjectKeyFromObject(rec), func(rec *hubv1alpha1.ServiceExportRecord) {
+		if !rec.Spec.Withdrawn {
+			rec.Spec.Revision++
+			edit(rec)
+		}
 	})
 }
 
@@ -65,44 +78,59 @@ func (m *member) editSlice(cluster string, edit func(*discoveryv1.EndpointSlice)
 var changes = map[string]change{
 	"an endpoint is ready or not": func(m *member, cluster string, chance *rand.Rand) {
 		ready := chance.IntN(2) == 0
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Ready = &ready })
+		m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Ready = &ready })
 	},
 	"an endpoint moves": func(m *member, cluster string, chance *rand.Rand) {
 		address := fmt.Sprintf("10.0.0.%d", chance.IntN(9)+1)
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = address })
+		m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = address })
 	},
 	"an address is refused": func(m *member, cluster string, _ *rand.Rand) {
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = "127.0.0.1" })
+		m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = "127.0.0.1" })
 	},
 	"a port changes": func(m *member, cluster string, chance *rand.Rand) {
 		number := int32(8080 + chance.IntN(3))
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Ports[0].Port = &number })
+		m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Ports[0].Target = &number })
 	},
 	"a record is invalid": func(m *member, cluster string, _ *rand.Rand) {
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) {
-			rec.Spec.Ports = append(rec.Spec.Ports, rec.Spec.Ports[0])
-		})
+		m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Ports = append(g.Ports, g.Ports[0]) })
 	},
 	"a record is older": func(m *member, cluster string, _ *rand.Rand) {
-		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Revision -= 2 })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Revision -= 2 })
 	},
 	"a record goes": func(m *member, cluster string, _ *rand.Rand) {
-		name := clusterset.EndpointRecordName("u", cluster)
-		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: name}}
-		_ = m.hub.Delete(m.t.Context(), rec)
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		_ = m.records(cluster, rec).Delete(m.t.Context(), rec)
+	},
+	"endpoints move into pages, or change there": func(m *member, cluster string, chance *rand.Rand) {
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Endpoints, rec.Spec.Pages = nil, int32(1+chance.IntN(3))
+			for number := range rec.Spec.Pages {
+				m.page(cluster, number, fmt.Sprintf("10.0.2.%d", chance.IntN(9)+1))
+			}
+		})
+	},
+	"one endpoint in a page changes": func(m *member, cluster string, chance *rand.Rand) {
+		m.page(cluster, int32(chance.IntN(2)), fmt.Sprintf("10.0.2.%d", chance.IntN(9)+1))
+	},
+	"a page goes": func(m *member, cluster string, chance *rand.Rand) {
+		name := clusterset.PageName(int32(chance.IntN(2)), "web", "shop", cluster)
+		_ = m.hub.Delete(
+			m.t.Context(),
+			&hubv1alpha1.EndpointPage{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: name}},
+		)
 	},
 	"a cluster states that it has no endpoints": func(m *member, cluster string, _ *rand.Rand) {
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
-			rec.Spec.Revision += 100
-			rec.Spec.EndpointRecords = clusterset.EndpointSet(nil)
-		})
+		m.editRecord(
+			cluster,
+			func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Endpoints, rec.Spec.Pages = nil, 0 },
+		)
 	},
 	"a cluster exports": func(m *member, cluster string, chance *rand.Rand) {
 		address := fmt.Sprintf("10.0.1.%d", chance.IntN(9)+1)
 		m.publish(cluster, address)
 	},
 	"an export ends": func(m *member, cluster string, _ *rand.Rand) {
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
 			at := rec.Spec.ExportedAt
 			rec.Spec = clusterset.Withdrawn(rec.Spec.Origin, noon)
 			rec.Spec.ExportedAt = at
@@ -118,15 +146,15 @@ var changes = map[string]change{
 			"region=eu,any",
 		}
 		preference := all[chance.IntN(len(all))]
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Preference = preference })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Preference = preference })
 	},
 	"an export goes to some clusters": func(m *member, cluster string, chance *rand.Rand) {
 		to := []string{"", "", "cluster=a", "cluster=b", "region=eu"}[chance.IntN(5)]
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.ExportTo = to })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.ExportTo = to })
 	},
 	"an exporter is in a region": func(m *member, cluster string, chance *rand.Rand) {
 		region := map[string]string{"region": []string{"eu", "us"}[chance.IntN(2)]}
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Properties = region })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Properties = region })
 	},
 	"this cluster is in a region": func(m *member, _ string, chance *rand.Rand) {
 		property := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
@@ -140,11 +168,11 @@ var changes = map[string]change{
 	"an export has other families": func(m *member, cluster string, chance *rand.Rand) {
 		both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 		families := both[:1+chance.IntN(2)]
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.IPFamilies = families })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.IPFamilies = families })
 	},
 	"an export has another port": func(m *member, cluster string, chance *rand.Rand) {
 		number := int32(80 + chance.IntN(2))
-		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = number })
+		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = number })
 	},
 	"a cluster expires or is live": func(m *member, cluster string, chance *rand.Rand) {
 		state := liveness.State{Expired: chance.IntN(2) == 0, OnExpiry: hubv1alpha1.ExpiryRemove}
@@ -199,29 +227,45 @@ var changes = map[string]change{
 	"the hub is away or back": func(m *member, _ string, chance *rand.Rand) { m.seesHub = chance.IntN(3) > 0 },
 }
 
-func (m *member) editCopy(cluster string, edit func(*hubv1alpha1.ServiceExportRecord)) {
-	name := types.NamespacedName{
-		Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster),
+// page writes a page of a cluster.
+func (m *member) page(cluster string, number int32, address string) {
+	page := &hubv1alpha1.EndpointPage{}
+	page.Namespace, page.Name = "set", clusterset.PageName(number, "web", "shop", cluster)
+	found := m.hub.Get(m.t.Context(), client.ObjectKeyFromObject(page), page) == nil
+	page.Spec.Origin = hubv1alpha1.Origin{
+		ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: page.Spec.Revision + 1,
 	}
-	edited(m, m.local, &hubv1alpha1.ServiceExportRecord{}, name, func(rec *hubv1alpha1.ServiceExportRecord) {
-		if !rec.Spec.Withdrawn {
-			rec.Spec.Revision++
-			edit(rec)
-		}
-	})
+	page.Spec.Number = number
+	page.Spec.EndpointGroup = hubv1alpha1.EndpointGroup{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 80, Target: ptr.To[int32](8080)}},
+		Endpoints:   []hubv1alpha1.Endpoint{{Address: address}},
+	}
+	write := func() error { return m.hub.Create(m.t.Context(), page) }
+	if found {
+		write = func() error { return m.hub.Update(m.t.Context(), page) }
+	}
+	if err := write(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// editCopy changes this cluster's copy of a record, if there is one: a user does, or the agent did.
+func (m *member) editCopy(cluster string, edit func(*hubv1alpha1.ServiceExportRecord)) {
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}
+	edited(m, m.local, &hubv1alpha1.ServiceExportRecord{}, name, edit)
 }
 
 // publish has a cluster export, again if it did before.
 func (m *member) publish(cluster, address string) {
-	_ = m.local.Delete(m.t.Context(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{
-		Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster),
-	}})
-	_ = m.hub.Delete(m.t.Context(), &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster),
-	}})
+	was := &hubv1alpha1.ServiceExportRecord{}
+	side := m.records(cluster, was)
+	_ = side.Get(m.t.Context(), client.ObjectKeyFromObject(was), was)
+	_ = side.Delete(m.t.Context(), was.DeepCopy())
 	m.export(cluster, address)
-	m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+	m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
 		rec.Spec.Type, rec.Spec.ExportedAt = mcsv1beta1.ClusterSetIP, ptr.To(metav1.NewTime(noon))
+		rec.Spec.Revision += was.Spec.Revision
 	})
 }
 
@@ -336,7 +380,7 @@ func TestS2ARefusedUpdateIsTriedAgain(t *testing.T) {
 			return under.Update(ctx, o, opts...)
 		}})
 		for _, cluster := range []string{"b", "c"} {
-			m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = "10.0.0.2" })
+			m.editGroup(cluster, func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = "10.0.0.2" })
 		}
 		address := func(cluster string) string { return m.imported()[cluster].Endpoints[0].Addresses[0] }
 		for range 2 {

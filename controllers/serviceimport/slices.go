@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -155,9 +154,9 @@ func (r *reconciler) repairSlices(ctx context.Context, s *snapshot) error {
 // ownerByName returns the source cluster of an imported slice from its name, which nobody can edit; "" for other
 // slices.
 func (s *snapshot) ownerByName(slice *discoveryv1.EndpointSlice) string {
-	record := slice.Annotations[endpoints.AnnotationRecord]
-	if slice.Name != endpoints.SliceName(s.derivedName(), record, slice.AddressType) {
+	source := slice.Annotations[endpoints.AnnotationSource]
+	if slice.Name != endpoints.SliceName(s.derivedName(), source, slice.AddressType) {
 		return ""
 	}
-	return clusterset.RecordOwner("EndpointRecord", record)
+	return endpoints.OwnerOf(source)
 }

@@ -59,8 +59,10 @@ func newSet(t testing.TB, most hubv1alpha1.MostSilent, others ...string) *set {
 		case *hubv1alpha1.ServiceExportRecord:
 			if x.Side == kube.Local {
 				local = local.WithIndex(record, x.Field, x.Values)
+			} else {
+				hub = hub.WithIndex(record, x.Field, x.Values)
 			}
-		case *hubv1alpha1.EndpointRecord:
+		case *hubv1alpha1.EndpointPage:
 			if x.Side == kube.Hub {
 				hub = hub.WithIndex(record, x.Field, x.Values)
 			}

@@ -38,8 +38,8 @@ const (
 	maxTries = 8
 	// maxTriesOfAll is how many endpoints of all members a round tries: one of each such member at least.
 	maxTriesOfAll = 512
-	// maxRecords is how many EndpointRecords of a member a round reads to find them.
-	maxRecords = 64
+	// maxGroups is how many groups of endpoints of a member a round reads to find them.
+	maxGroups = 64
 	// untilServed is how many rounds in a row try endpoints of a member whose agent answers. If none has answered by
 	// then, every untilServed-th round tries.
 	untilServed = 10
@@ -206,7 +206,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 }
 
 // sample adds up to size of the Pods with a TCP port that a member publishes to the endpoints to try, of as many
-// EndpointRecords as possible. Each turn adds others.
+// groups as possible. Each turn adds others.
 func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 	brief, cancel := context.WithTimeout(ctx, patience/4) // a dry run that hangs must not delay the round
 	families, err := r.Families(brief)
@@ -214,45 +214,71 @@ func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 	if err != nil { // who is reached must be known all the same
 		families = kube.BothFamilies
 	}
-	var records hubv1alpha1.EndpointRecordList
-	if err := r.Hub().List(ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByCluster: q.cluster}); err != nil {
+	groups, err := r.groups(ctx, q.cluster)
+	if err != nil {
 		return err
 	}
-	sorted := kube.ByName(records.Items)
-	n := len(sorted)
+	n := len(groups)
 	q.searched = n > 0
 	full := max(size, len(q.tries)+1) // with the one that answered last
 	first := q.turn * (full - len(q.tries))
-	for i := range min(n*size, maxRecords) {
+	for i := range min(n*size, maxGroups) {
 		at := first + i
-		rec := sorted[at%n]
-		if len(q.tries) == full || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
+		group := groups[at%n]
+		if len(q.tries) == full || !slices.Contains(families, corev1.IPFamily(group.AddressType)) {
 			continue
 		}
-		if a := target(rec, at/n, r.Reserved); a != "" && !slices.Contains(q.tries, a) {
+		if a := target(group, at/n, r.Reserved); a != "" && !slices.Contains(q.tries, a) {
 			q.tries = append(q.tries, a)
 		}
 	}
 	return nil
 }
 
-// target returns one ready Pod of a record, with its first TCP port, or "". Each turn returns another one. An endpoint
+// groups returns all groups of endpoints that a member publishes, in the order of names. They belong to the cache.
+func (r *Reconciler) groups(ctx context.Context, cluster string) (out []*hubv1alpha1.EndpointGroup, err error) {
+	of := []client.ListOption{
+		client.InNamespace(
+			r.HubNamespace,
+		),
+		client.MatchingFields{kube.ByCluster: cluster},
+		client.UnsafeDisableDeepCopy,
+	}
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := r.Hub().List(ctx, &records, of...); err != nil {
+		return nil, err
+	}
+	for _, rec := range kube.ByName(records.Items) {
+		for i := range rec.Spec.Endpoints {
+			out = append(out, &rec.Spec.Endpoints[i])
+		}
+	}
+	var pages hubv1alpha1.EndpointPageList
+	if err := r.Hub().List(ctx, &pages, of...); err != nil {
+		return nil, err
+	}
+	for _, page := range kube.ByName(pages.Items) {
+		out = append(out, &page.Spec.EndpointGroup)
+	}
+	return out, nil
+}
+
+// target returns one ready Pod of a group, with its first TCP port, or "". Each turn returns another one. An endpoint
 // that is no Pod may be outside its cluster, and answer when that is dead.
-func target(rec *hubv1alpha1.EndpointRecord, turn int, reserved []netip.Prefix) string {
-	spec, _, err := clusterset.ParseEndpoints(rec, reserved)
+func target(published *hubv1alpha1.EndpointGroup, turn int, reserved []netip.Prefix) string {
+	group, _, err := clusterset.ParseGroup(published, reserved)
 	if err != nil {
 		return "" // serviceimport reports it
 	}
-	port := slices.IndexFunc(spec.Ports, func(p hubv1alpha1.EndpointPort) bool {
-		return p.Protocol == corev1.ProtocolTCP && p.Port != nil
+	port := slices.IndexFunc(group.Ports, func(p hubv1alpha1.EndpointPort) bool {
+		return p.Protocol == corev1.ProtocolTCP && p.Target != nil
 	})
-	spec.Endpoints = slices.DeleteFunc(spec.Endpoints, func(e hubv1alpha1.Endpoint) bool { return e.PodName == "" })
-	ready := endpoints.ReadyAddresses(&spec)
+	group.Endpoints = slices.DeleteFunc(group.Endpoints, func(e hubv1alpha1.Endpoint) bool { return e.PodName == "" })
+	ready := endpoints.ReadyAddresses(&group)
 	if port < 0 || len(ready) == 0 {
 		return ""
 	}
-	return net.JoinHostPort(ready[turn%len(ready)], strconv.Itoa(int(*spec.Ports[port].Port)))
+	return net.JoinHostPort(ready[turn%len(ready)], strconv.Itoa(int(*group.Ports[port].Target)))
 }
 
 // Greeting is what the agent of a cluster writes to whoever connects.

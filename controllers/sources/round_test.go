@@ -94,16 +94,24 @@ func (r *reached) restart() {
 	r.Families = func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil }
 }
 
-// publish adds an EndpointRecord of Pods with one TCP port.
+// publish adds Pods with one TCP port: a record, or for a Service called later a page.
 func (r *reached) publish(cluster, service string, addresses ...string) {
 	r.t.Helper()
-	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: service + "." + cluster}}
-	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: service}
-	rec.Spec.AddressType = discoveryv1.AddressTypeIPv4
-	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: ptr.To[int32](80)}}
+	group := hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}
+	group.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 8080, Target: ptr.To[int32](80)}}
 	for _, a := range addresses {
-		rec.Spec.Endpoints = append(rec.Spec.Endpoints,
-			hubv1alpha1.Endpoint{Address: a, Ready: ptr.To(true), PodName: service})
+		group.Endpoints = append(group.Endpoints, hubv1alpha1.Endpoint{Address: a, PodName: service})
+	}
+	origin := hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: service}
+	at := metav1.ObjectMeta{Namespace: "set", Name: service + "." + cluster}
+	rec := client.Object(&hubv1alpha1.ServiceExportRecord{ObjectMeta: at, Spec: hubv1alpha1.ServiceExportRecordSpec{
+		Origin: origin, Endpoints: []hubv1alpha1.EndpointGroup{group},
+	}})
+	if service == "later" {
+		rec = &hubv1alpha1.EndpointPage{
+			ObjectMeta: at,
+			Spec:       hubv1alpha1.EndpointPageSpec{Origin: origin, EndpointGroup: group},
+		}
 	}
 	if err := r.hub.Create(r.t.Context(), rec); err != nil {
 		r.t.Fatal(err)
@@ -177,11 +185,11 @@ func TestF4WhatIsOutsideItsClusterKeepsNobodyAlive(t *testing.T) {
 	r := newReached(t, "a", "b")
 	r.publish("a", "db", "192.0.2.1")
 	r.net.at["192.0.2.1:80"] = ""
-	db := &hubv1alpha1.EndpointRecord{}
+	db := &hubv1alpha1.ServiceExportRecord{}
 	if err := r.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "db.a"}, db); err != nil {
 		t.Fatal(err)
 	}
-	db.Spec.Endpoints[0].PodName = ""
+	db.Spec.Endpoints[0].Endpoints[0].PodName = ""
 	if err := r.hub.Update(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +271,7 @@ func TestF4WhereMostPodsAreHiddenNobodyIsLost(t *testing.T) {
 // tenth, and no more once one has.
 func TestF4AMemberIsTriedUntilAnEndpointAnswers(t *testing.T) {
 	r := newReached(t, "a", "b")
-	web := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.a"}}
+	web := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.a"}}
 	if err := r.hub.Delete(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}

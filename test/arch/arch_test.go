@@ -129,8 +129,6 @@ var reconcilers = []string{
 	"serviceimport",
 	"servicecidrs",
 	"clustersetips",
-	"publish",
-	"record",
 	"heartbeat",
 	"sources",
 	"membership",

@@ -84,6 +84,9 @@ func (w *world) withstands(t *testing.T, p publication, before []string) {
 	for _, o := range p.records {
 		must(t, w.done(ctx, create(resourceOf(o), o)))
 	}
+	if w.beside = p.beside; w.beside != nil {
+		must(t, w.publishHonest(ctx))
+	}
 	if p.event != "" {
 		for _, v := range w.victims {
 			must(t, v.hasEvent(ctx, p.event, p.words))
@@ -107,6 +110,7 @@ func (w *world) withstands(t *testing.T, p publication, before []string) {
 	for _, o := range p.records {
 		must(t, w.withdraw(ctx, o))
 	}
+	w.beside = nil
 	w.settle(t)
 }
 

@@ -13,6 +13,7 @@ import (
 type publication struct {
 	name    string
 	records []object
+	beside  []object                                  // groups of endpoints that the attacker's own name has meanwhile
 	run     func(ctx context.Context, w *world) error // in place of records
 	// event is the reason of the Event that each victim raises, with these words; "" for none.
 	event string
@@ -32,9 +33,9 @@ func refused(name, what string, change func(object), words ...string) publicatio
 
 // unreachable is an endpoint of the attacker's own name that no agent imports. Events of one reason about one version
 // of the import are a series with the note of the first, so the note need not be that of this attack.
-func unreachable(name, uid, family string, addresses ...string) publication {
-	o := endpointsOf(thief, open, "honest", uid, addresses...).spec("addressType", family)
-	return publication{name: name, records: []object{o}, event: "EndpointsRefused"}
+func unreachable(name, family string, addresses ...string) publication {
+	group := groupOf(addresses...).with("addressType", family)
+	return publication{name: name, beside: []object{group}, event: "EndpointsRefused"}
 }
 
 // ignored are records that cause nothing.
@@ -43,29 +44,29 @@ func ignored(name string, records ...object) publication {
 }
 
 // sharing is an export of a victim's name with one endpoint.
-func sharing(name, victim string, change func(export, slice object)) publication {
-	export := exportOf(thief, shop, victim)
-	uid := "sharing-" + strings.NewReplacer(" ", "-", "'", "").Replace(name)
-	slice := endpointsOf(thief, shop, victim, uid, "10.66.8.8")
-	change(export, slice)
-	return publication{name: name, records: []object{export, slice}, shares: victim}
+func sharing(name, victim string, change func(export, group object)) publication {
+	export, group := exportOf(thief, shop, victim), groupOf("10.66.8.8")
+	change(export, group)
+	return publication{
+		name: name, records: []object{export.spec("endpoints", []object{group})}, shares: victim,
+	}
 }
 
 var publications = []publication{
-	unreachable("claim loopback addresses", "loopback", "IPv4", "127.0.0.1", "127.8.8.8"),
-	unreachable("claim the loopback address of IPv6", "loopback6", "IPv6", "::1"),
-	unreachable("claim link-local addresses, which clouds use for credentials", "local", "IPv4", "169.254.169.254"),
-	unreachable("claim link-local addresses of IPv6", "local6", "IPv6", "fe80::1"),
-	unreachable("claim the unspecified address", "unspecified", "IPv4", "0.0.0.0"),
-	unreachable("claim multicast and broadcast addresses", "multicast", "IPv4", "224.0.0.1", "255.255.255.255"),
-	unreachable("claim metadata addresses of clouds", "metadata", "IPv4", "168.63.129.16", "100.100.100.200"),
-	unreachable("claim the metadata address of a cloud in IPv6", "metadata6", "IPv6", "fd00:ec2::254"),
-	unreachable("claim IPv4 addresses inside of IPv6", "mapped", "IPv6", "::ffff:127.0.0.1", "64:ff9b::7f00:1"),
-	unreachable("claim addresses that a victim has reserved", "reserved", "IPv4", "10.77.0.1"),
-	unreachable("claim a name in place of an address", "name", "IPv4", "evil.example"),
-	unreachable("claim an address of the other family", "family", "IPv4", "fd00::1"),
-	unreachable("claim an address with leading zeros", "zeros", "IPv4", "010.001.0.1"),
-	unreachable("claim an address with a zone", "zone", "IPv6", "fd00::1%eth0"),
+	unreachable("claim loopback addresses", "IPv4", "127.0.0.1", "127.8.8.8"),
+	unreachable("claim the loopback address of IPv6", "IPv6", "::1"),
+	unreachable("claim link-local addresses, which clouds use for credentials", "IPv4", "169.254.169.254"),
+	unreachable("claim link-local addresses of IPv6", "IPv6", "fe80::1"),
+	unreachable("claim the unspecified address", "IPv4", "0.0.0.0"),
+	unreachable("claim multicast and broadcast addresses", "IPv4", "224.0.0.1", "255.255.255.255"),
+	unreachable("claim metadata addresses of clouds", "IPv4", "168.63.129.16", "100.100.100.200"),
+	unreachable("claim the metadata address of a cloud in IPv6", "IPv6", "fd00:ec2::254"),
+	unreachable("claim IPv4 addresses inside of IPv6", "IPv6", "::ffff:127.0.0.1", "64:ff9b::7f00:1"),
+	unreachable("claim addresses that a victim has reserved", "IPv4", "10.77.0.1"),
+	unreachable("claim a name in place of an address", "IPv4", "evil.example"),
+	unreachable("claim an address of the other family", "IPv4", "fd00::1"),
+	unreachable("claim an address with leading zeros", "IPv4", "010.001.0.1"),
+	unreachable("claim an address with a zone", "IPv6", "fd00::1%eth0"),
 
 	refused("export one port name twice", "twice", func(o object) {
 		o.spec(
@@ -106,26 +107,25 @@ var publications = []publication{
 		"exportedAt",
 	),
 	{
-		name:  "publish endpoints with one port name twice",
+		name:  "publish endpoints with one port twice",
 		event: "RecordRefused",
-		words: []string{`port "http" is used twice`},
-		records: []object{endpointsOf(thief, open, "honest", "ports", "10.66.9.9").spec("ports", []object{
-			{"name": "http", "protocol": "TCP", "port": 1}, {"name": "http", "protocol": "TCP", "port": 2},
+		words: []string{"port 80/TCP is used twice"},
+		beside: []object{groupOf("10.66.9.9").with("ports", []object{
+			{"protocol": "TCP", "port": 80, "target": 1}, {"protocol": "TCP", "port": 80, "target": 2},
 		})},
-	},
-	{
-		name: "publish endpoints under a name of 253 characters", event: "RecordRefused",
-		records: []object{endpointsOf(thief, open, "honest", strings.Repeat("x", 253-len("."+thief)), "10.66.9.9")},
 	},
 
 	ignored("add endpoints to a victim's name without an export",
-		endpointsOf(thief, shop, "web", "lonely", "10.66.9.9")),
+		pageOf(thief, shop, "web", 0, "10.66.9.9")),
+	ignored("publish a page that its export does not count", pageOf(thief, open, "honest", 0, "10.66.9.9")),
+	ignored("count 10,000 pages and publish none", exportOf(thief, open, "pages").spec("pages", 10000)),
 	ignored("export into a namespace that refuses imports",
-		exportOf(thief, closed, "web"), endpointsOf(thief, closed, "web", "closed", "10.66.9.9")),
+		exportOf(thief, closed, "web").spec("endpoints", []object{groupOf("10.66.9.9")})),
 	ignored("export into a namespace that the victims do not have",
-		exportOf(thief, nowhere, "web"), endpointsOf(thief, nowhere, "web", "nowhere", "10.66.9.9")),
-	ignored("withdraw and export at once", exportOf(thief, shop, "both").spec("withdrawn", true),
-		endpointsOf(thief, shop, "both", "both", "10.66.9.9")),
+		exportOf(thief, nowhere, "web").spec("endpoints", []object{groupOf("10.66.9.9")})),
+	ignored("withdraw and export at once", exportOf(thief, shop, "both").spec("withdrawn", true).
+		spec("endpoints", []object{groupOf("10.66.9.9")}).
+		spec("pages", 1), pageOf(thief, shop, "both", 0, "10.66.9.9")),
 	ignored("send fields that the schema does not know", exportOf(thief, shop, "unknown").spec("withdrawn", true).
 		spec("clusterIP", "10.96.0.10").
 		spec("selector", object{"app": "bank"}).spec("externalIPs", []string{"10.9.9.9"})),
@@ -133,14 +133,14 @@ var publications = []publication{
 	sharing("state an old date", "web", func(export, _ object) {
 		export.spec("exportedAt", "2001-01-01T00:00:00Z").spec("type", "Headless")
 	}),
-	sharing("state an old date for another port", "web", func(export, slice object) {
+	sharing("state an old date for another port", "web", func(export, group object) {
 		export.spec("exportedAt", "2001-01-01T00:00:00Z").
 			spec("ports", []object{{"name": "http", "protocol": "UDP", "port": 8080}})
-		slice.spec("ports", []object{{"name": "http", "protocol": "UDP", "port": 8080}})
+		group.with("ports", []object{{"protocol": "UDP", "port": 8080, "target": 8080}})
 	}),
-	sharing("state an old date for another family", "web", func(export, slice object) {
+	sharing("state an old date for another family", "web", func(export, group object) {
 		export.spec("exportedAt", "2001-01-01T00:00:00Z").spec("ipFamilies", []string{"IPv6"})
-		slice.spec("addressType", "IPv6").spec("endpoints", endpoints("fd00:66::1"))
+		group.with("addressType", "IPv6").with("endpoints", endpoints("fd00:66::1"))
 	}),
 	sharing("state an old date for a local-only preference", "web", func(export, _ object) {
 		export.spec("exportedAt", "2001-01-01T00:00:00Z").spec("preference", "local-only")
@@ -158,8 +158,8 @@ var publications = []publication{
 			spec("exportedAnnotations", object{"multicluster.kubernetes.io/derived-service": "kube-dns",
 				"clusterset-dns.io/import": "kube-system/kube-dns"})
 	}),
-	sharing("claim a victim's endpoints", "web", func(_, slice object) {
-		slice.spec("endpoints", endpoints("10.1.0.1", "10.1.0.2", "10.2.0.1"))
+	sharing("claim a victim's endpoints", "web", func(_, group object) {
+		group.with("endpoints", endpoints("10.1.0.1", "10.1.0.2", "10.2.0.1"))
 	}),
 	{name: "export again from a withdrawn record", run: func(ctx context.Context, w *world) error {
 		o := exportOf(thief, shop, "returns").spec("withdrawn", true)
@@ -255,20 +255,23 @@ var publications = []publication{
 
 // resourceOf returns the resource of a record.
 func resourceOf(o object) string {
-	if o["kind"] == "EndpointRecord" {
-		return "endpointrecords"
+	if o["kind"] == "EndpointPage" {
+		return "endpointpages"
 	}
 	return "serviceexportrecords"
 }
 
-// withdraw ends a record.
+// withdraw ends a record, or deletes a page.
 func (w *world) withdraw(ctx context.Context, o object) error {
+	if o["kind"] == "EndpointPage" {
+		return w.done(ctx, remove(resourceOf(o), o.name()))
+	}
 	spec, withdrawn := o.at("spec"), named(hubGroup, o["kind"].(string), o.name())
-	for _, field := range []string{"clusterID", "serviceNamespace", "serviceName", "addressType"} {
+	for _, field := range []string{"clusterID", "serviceNamespace", "serviceName"} {
 		if v, ok := spec[field]; ok {
 			withdrawn.spec(field, v)
 		}
 	}
-	withdrawn.spec("withdrawn", true).spec("revision", int64(1)<<52)
+	withdrawn.spec("withdrawn", true).spec("pages", 0).spec("revision", int64(1)<<52)
 	return w.done(ctx, w.update(ctx, resourceOf(o), withdrawn))
 }

@@ -49,22 +49,15 @@ func own(change func(object)) func(context.Context, *world) request {
 	return plain(create("serviceexportrecords", o))
 }
 
-// ownSlice is a new EndpointRecord of the attacker, changed.
-func ownSlice(change func(object)) func(context.Context, *world) request {
-	o := endpointsOf(thief, shop, "fake", "fake-slice", "10.66.9.9")
+// ownPage is a new EndpointPage of the attacker, changed.
+func ownPage(change func(object)) func(context.Context, *world) request {
+	o := pageOf(thief, shop, "fake", 0, "10.66.9.9")
 	change(o)
-	return plain(create("endpointrecords", o))
+	return plain(create("endpointpages", o))
 }
 
-// slice is the name of a victim's EndpointRecord: there is one for its Service web.
-func (w *world) slice(ctx context.Context, cluster string) string {
-	for _, v := range w.victims {
-		if v.ID == cluster {
-			return clusterset.EndpointRecordName(v.sliceUID(ctx), cluster)
-		}
-	}
-	return ""
-}
+// page is the name of a page of a.
+var page = clusterset.PageName(0, "many", shop, "a")
 
 const does = "does not write the records of cluster a"
 
@@ -73,19 +66,17 @@ var foreign = []refusal{
 	{"forge an export of another member", records, does,
 		plain(create("serviceexportrecords", exportOf("a", shop, "forged")))},
 	{"forge endpoints of another member", records, does,
-		plain(create("endpointrecords", endpointsOf("a", shop, "web", "forged", "10.66.9.9")))},
+		plain(create("endpointpages", pageOf("a", shop, "web", 9, "10.66.9.9")))},
 	{"withdraw another member's export", records, does, updated("serviceexportrecords",
 		exportOf("a", shop, "web").spec("withdrawn", true).spec("revision", 1<<52))},
-	{"replace another member's endpoints", records, does, func(ctx context.Context, w *world) request {
-		o := endpointsOf("a", shop, "web", strings.TrimSuffix(w.slice(ctx, "a"), ".a"), "10.66.9.9")
-		return w.update(ctx, "endpointrecords", o.spec("revision", 1<<52))
-	}},
+	{"replace another member's endpoints", records, does, updated("serviceexportrecords",
+		exportOf("a", shop, "web").spec("endpoints", []object{groupOf("10.66.9.9")}).spec("revision", 1<<52))},
+	{"replace a page of another member's endpoints", records, does, updated("endpointpages",
+		pageOf("a", shop, "many", 0, "10.66.9.9").spec("revision", 1<<52))},
 	{"delete another member's export", records, does, plain(remove("serviceexportrecords", "web.shop.a"))},
-	{"delete another member's endpoints", records, does, func(ctx context.Context, w *world) request {
-		return remove("endpointrecords", w.slice(ctx, "a"))
-	}},
+	{"delete another member's endpoints", records, does, plain(remove("endpointpages", page))},
 	{"delete all exports at once", rbac, "cannot deletecollection", plain(remove("serviceexportrecords", ""))},
-	{"delete all endpoints at once", rbac, "cannot deletecollection", plain(remove("endpointrecords", ""))},
+	{"delete all endpoints at once", rbac, "cannot deletecollection", plain(remove("endpointpages", ""))},
 	{"patch another member's export", rbac, "cannot patch",
 		plain(patch("serviceexportrecords", "web.shop.a", object{}.spec("withdrawn", true)))},
 	{
@@ -106,6 +97,8 @@ var foreign = []refusal{
 		exportOf(thief, open, "honest").spec("exportedAt", "2001-01-01T00:00:00Z"))},
 	{"use a name that ends like another member's", schema, "metadata.name must be",
 		own(func(o object) { o.meta("name", "fake.shop.a") })},
+	{"use a page's name that ends like another member's", schema, "metadata.name must be",
+		ownPage(func(o object) { o.meta("name", "0.fake.shop.a") })},
 	{"use an ambiguous name", schema, "metadata.name must be",
 		plain(create("serviceexportrecords", exportOf("a", "shop", "web").meta("name", "web.shop.t.a")))},
 	{"pass a dot in the namespace", schema, "serviceNamespace",
@@ -244,7 +237,7 @@ var namespaces = []refusal{
 	{"export into kube-system", spaces, "denies namespace kube-system",
 		plain(create("serviceexportrecords", exportOf(thief, "kube-system", "kube-dns")))},
 	{"add endpoints to a name of kube-system", spaces, "denies namespace kube-system",
-		plain(create("endpointrecords", endpointsOf(thief, "kube-system", "kube-dns", "dns-slice", "10.66.9.9")))},
+		plain(create("endpointpages", pageOf(thief, "kube-system", "kube-dns", 0, "10.66.9.9")))},
 	{"export into clusterset-system", spaces, "denies namespace clusterset-system",
 		plain(create("serviceexportrecords", exportOf(thief, "clusterset-system", "web")))},
 	{"publish in another namespace of the hub", rbac, "cannot create", plain(request{
@@ -314,7 +307,7 @@ var credentials = []refusal{
 	})},
 	{"change the schema of records", rbac, "cannot patch", plain(request{
 		method: http.MethodPatch, kind: mergeKind, body: []byte("{}"),
-		path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/endpointrecords.hub.clusterset-dns.io"})},
+		path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/endpointpages.hub.clusterset-dns.io"})},
 }
 
 func tokenOf(account string, seconds int) request {
@@ -347,9 +340,15 @@ var shapes = []refusal{
 	{"publish an export without a date", schema, "required unless the record is withdrawn", own(func(o object) {
 		delete(o.at("spec"), "exportedAt")
 	})},
-	{"publish endpoints of no family", schema, "spec.addressType: Required value", ownSlice(func(o object) {
+	{"publish endpoints of no family", schema, "spec.addressType: Required value", ownPage(func(o object) {
 		delete(o.at("spec"), "addressType")
 	})},
+	{
+		"publish as an agent of before pages",
+		records,
+		"upgrade it",
+		own(func(o object) { delete(o.at("spec"), "pages") }),
+	},
 	{"state a date that is none", schema, "exportedAt", own(func(o object) { o.spec("exportedAt", "yesterday") })},
 	{"state revision 0", schema, "spec.revision", own(func(o object) { o.spec("revision", 0) })},
 	{"state the highest revision that JSON has", schema, "spec.revision", own(func(o object) {
@@ -376,19 +375,25 @@ var shapes = []refusal{
 		}))
 	})},
 	{"export IPv5", schema, "spec.ipFamilies", own(func(o object) { o.spec("ipFamilies", []string{"IPv5"}) })},
-	{"publish 1,001 endpoints in a slice", schema, "spec.endpoints", ownSlice(func(o object) {
-		o.spec("endpoints", many(1001, func(int) object { return object{"address": "10.66.9.9"} }))
+	{"publish 101 endpoints in a page", schema, "spec.endpoints", ownPage(func(o object) {
+		o.spec("endpoints", many(101, func(int) object { return object{"address": "10.66.9.9"} }))
 	})},
-	{"publish an address of 46 characters", schema, "address", ownSlice(func(o object) {
+	{"publish nine groups of endpoints in a record", schema, "spec.endpoints", own(func(o object) {
+		o.spec("endpoints", many(9, func(int) object { return groupOf("10.66.9.9") }))
+	})},
+	{"publish page 10,000", schema, "spec.number", ownPage(func(o object) {
+		o.spec("number", 10000).meta("name", clusterset.PageName(10000, "fake", shop, thief))
+	})},
+	{"publish an address of 46 characters", schema, "address", ownPage(func(o object) {
 		o.spec("endpoints", endpoints(strings.Repeat("1", 46)))
 	})},
-	{"publish a FQDN slice", schema, "addressType", ownSlice(func(o object) { o.spec("addressType", "FQDN") })},
+	{"publish FQDN endpoints", schema, "addressType", ownPage(func(o object) { o.spec("addressType", "FQDN") })},
 	{"name a Service with 64 characters", schema, "serviceName", own(func(o object) {
 		long := strings.Repeat("x", 64)
 		o.spec("serviceName", long).meta("name", long+".shop."+thief)
 	})},
 	{"name a Service in upper case", schema, "serviceName", own(func(o object) { o.spec("serviceName", "Web") })},
-	{"name a record with 254 characters", apiserver, "must be no more than 253", ownSlice(func(o object) {
+	{"name a record with 254 characters", apiserver, "must be no more than 253", ownPage(func(o object) {
 		o.meta("name", strings.Repeat("x", 250)+"."+thief)
 	})},
 	{"publish 4 MB at once", apiserver, "", own(func(o object) {

@@ -58,7 +58,9 @@ type world struct {
 	victims []*victim
 	config  *rest.Config // the attacker's, for the hub
 	http    *http.Client
-	honest  int // revision of the attacker's own export
+	honest  int      // revision of the attacker's own export
+	since   string   // when that began
+	beside  []object // groups of endpoints that it has beside the honest one
 	alive   context.CancelFunc
 }
 
@@ -103,7 +105,7 @@ func start(t *testing.T) *world {
 
 func newWorld(t *testing.T) (_ *world, err error) {
 	ctx := context.WithoutCancel(t.Context())
-	w := &world{}
+	w := &world{since: time.Now().UTC().Format(time.RFC3339)}
 	args := []string{"--reserved-cidrs", reserved}
 	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
 		Members: []string{"a", "b"}, DNS: true, AgentArgs: map[string][]string{"a": args, "b": args},
@@ -192,13 +194,15 @@ func (w *world) furnish(ctx context.Context) error {
 	a, b := w.victims[0], w.victims[1]
 	if err := errors.Join(
 		a.export(ctx, "web", "", "10.1.0.1", "10.1.0.2"), a.export(ctx, "db", corev1.ClusterIPNone, "10.1.0.3"),
+		a.export(ctx, "many", "", manyAddresses()...),
 		b.export(ctx, "web", "", "10.2.0.1"), w.publishHonest(ctx),
 	); err != nil {
 		return err
 	}
 	for _, v := range w.victims {
 		if err := errors.Join(
-			v.imported(ctx, "web", 3), v.imported(ctx, "db", 1), v.hasHonest(ctx, w.honestAddress()),
+			v.imported(ctx, "web", 3), v.imported(ctx, "db", 1), v.imported(ctx, "many", paged),
+			v.hasHonest(ctx, w.honestAddress()),
 		); err != nil {
 			return err
 		}
@@ -211,6 +215,16 @@ func (w *world) furnish(ctx context.Context) error {
 		return err
 	}
 	return w.untilSteady(ctx)
+}
+
+// paged is how many endpoints the Service many has: more than a record takes, so that a has pages.
+const paged = 101
+
+func manyAddresses() (out []string) {
+	for n := range paged {
+		out = append(out, fmt.Sprintf("10.1.4.%d", n+1))
+	}
+	return out
 }
 
 func (v *victim) export(ctx context.Context, name, clusterIP string, addresses ...string) error {
@@ -435,13 +449,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// sliceUID returns the UID of the slice of the Service web.
-func (v *victim) sliceUID(ctx context.Context) string {
-	var s discoveryv1.EndpointSlice
-	if err := v.Get(ctx, client.ObjectKey{Namespace: shop, Name: "web-1"}, &s); err != nil {
-		return err.Error()
-	}
-	return string(s.UID)
 }

@@ -30,6 +30,7 @@ type flood struct {
 	// slack is what a change of the victims may take in any case: the hub, the victims and the attacker share this
 	// machine.
 	slack time.Duration
+	needs []object // created before it begins
 	// next returns a worker's next write, from what the hub answered to its last one.
 	next func(worker, i int, answer string) request
 }
@@ -39,30 +40,32 @@ const workers = 16
 
 var floods = []flood{
 	{"change the endpoints of a name that all import, 200 times a second", 200, 0, time.Second,
+		[]object{exportOf(thief, open, "flood").spec("pages", workers)},
 		func(worker, i int, answer string) request {
 			at := fmt.Sprintf("10.67.%d.%d", worker, i%250+1)
-			o := endpointsOf(thief, open, "honest", fmt.Sprint("flood-", worker), at).spec("revision", i+1)
+			o := pageOf(thief, open, "flood", int32(worker), at).spec("revision", i+1)
 			var last struct {
 				Metadata struct{ ResourceVersion string }
 			}
 			if json.Unmarshal([]byte(answer), &last) != nil || last.Metadata.ResourceVersion == "" {
-				return create("endpointrecords", o)
+				return create("endpointpages", o)
 			}
-			return replace("endpointrecords", o.meta("resourceVersion", last.Metadata.ResourceVersion))
+			return replace("endpointpages", o.meta("resourceVersion", last.Metadata.ResourceVersion))
 		}},
-	{"create 50 MB of records with 1,000 endpoints each", 0, 50 << 20,
+	{"create 50 MB of pages with 100 endpoints each", 0, 50 << 20,
 		5 * time.Second, // the watches of the victims carry the 50 MB before the change
+		nil,
 		func(worker, i int, _ string) request {
-			o := endpointsOf(thief, nowhere, "web", fmt.Sprintf("large-%d-%d", worker, i))
-			return create("endpointrecords", o.spec("endpoints", many(1000, func(n int) object {
+			o := pageOf(thief, nowhere, fmt.Sprintf("large-%d-%d", worker, i/10000), int32(i%10000))
+			return create("endpointpages", o.spec("endpoints", many(100, func(n int) object {
 				return object{
-					"address":  fmt.Sprintf("10.68.%d.%d", n/250, n%250+1),
+					"address":  fmt.Sprintf("10.68.%d.%d", i%250, n+1),
 					"hostname": fmt.Sprintf("h%d-%s", n, strings.Repeat("x", 55)),
-					"nodeName": fmt.Sprintf("n%d-%s", n, strings.Repeat("x", 55)),
+					"podName":  fmt.Sprintf("p%d-%s", n, strings.Repeat("x", 55)),
 				}
 			})))
 		}},
-	{"export as many names as the hub takes", 0, 0, time.Second,
+	{"export as many names as the hub takes", 0, 0, time.Second, nil,
 		func(worker, i int, _ string) request {
 			return create("serviceexportrecords", exportOf(thief, nowhere, fmt.Sprintf("web-%d-%d", worker, i)))
 		}},
@@ -76,6 +79,9 @@ func TestFloodsDelayNobody(t *testing.T) {
 	t.Logf("in peace: %s", quiet)
 	for _, f := range floods {
 		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
+			for _, o := range f.needs {
+				must(t, w.done(t.Context(), create(resourceOf(o), o)))
+			}
 			ctx, stop := context.WithCancel(t.Context())
 			var writes, refused, octets atomic.Int64
 			var all sync.WaitGroup
@@ -175,7 +181,7 @@ func TestRequestsThatNeverEndExpireNobody(t *testing.T) {
 	collection := "/namespaces/" + lab.HubNamespace + "/"
 	for _, target := range []struct{ method, path string }{
 		{http.MethodPut, "/apis/coordination.k8s.io/v1" + collection + "leases/" + thief},
-		{http.MethodPost, "/apis/hub.clusterset-dns.io/v1alpha1" + collection + "endpointrecords"},
+		{http.MethodPost, "/apis/hub.clusterset-dns.io/v1alpha1" + collection + "endpointpages"},
 	} {
 		var connection *http.Client
 		for i := range endless {

@@ -34,6 +34,7 @@ func (o object) set(path []string, value any) object {
 	return o
 }
 
+func (o object) with(field string, value any) object { return o.set([]string{field}, value) }
 func (o object) spec(field string, value any) object { return o.set([]string{"spec", field}, value) }
 func (o object) meta(field string, value any) object {
 	return o.set([]string{"metadata", field}, value)
@@ -57,20 +58,27 @@ func exportOf(cluster, namespace, service string) object {
 	o["spec"] = object{
 		"clusterID": cluster, "serviceNamespace": namespace, "serviceName": service, "revision": 1,
 		"exportedAt": time.Now().UTC().Format(time.RFC3339), "type": "ClusterSetIP", "ipFamilies": []string{"IPv4"},
-		"ports": []object{{"name": "http", "protocol": "TCP", "port": 80}},
+		"ports": []object{{"name": "http", "protocol": "TCP", "port": 80}}, "pages": 0,
 	}
 	return o
 }
 
-// endpointsOf is a valid EndpointRecord of a cluster for a Service.
-func endpointsOf(cluster, namespace, service, uid string, addresses ...string) object {
-	o := named(hubGroup, "EndpointRecord", clusterset.EndpointRecordName(uid, cluster))
-	o["spec"] = object{
-		"clusterID": cluster, "serviceNamespace": namespace, "serviceName": service, "revision": 1,
-		"addressType": "IPv4", "ports": []object{{"name": "http", "protocol": "TCP", "port": 8080}},
+// pageOf is a valid EndpointPage of a cluster for a Service.
+func pageOf(cluster, namespace, service string, number int32, addresses ...string) object {
+	o := named(hubGroup, "EndpointPage", clusterset.PageName(number, service, namespace, cluster))
+	spec := groupOf(addresses...)
+	spec["clusterID"], spec["serviceNamespace"], spec["serviceName"] = cluster, namespace, service
+	spec["revision"], spec["number"] = 1, number
+	o["spec"] = spec
+	return o
+}
+
+// groupOf is a valid group of endpoints.
+func groupOf(addresses ...string) object {
+	return object{
+		"addressType": "IPv4", "ports": []object{{"protocol": "TCP", "port": 80, "target": 8080}},
 		"endpoints": endpoints(addresses...),
 	}
-	return o
 }
 
 func endpoints(addresses ...string) (out []object) {
@@ -102,7 +110,7 @@ func profileOf(name string) object {
 // paths are those of the kinds on the hub.
 var paths = map[string]string{
 	"serviceexportrecords": "/apis/" + hubGroup,
-	"endpointrecords":      "/apis/" + hubGroup,
+	"endpointpages":        "/apis/" + hubGroup,
 	"clustersets":          "/apis/" + hubGroup,
 	"leases":               "/apis/coordination.k8s.io/v1",
 	"clusterprofiles":      "/apis/multicluster.x-k8s.io/v1alpha1",
@@ -169,19 +177,20 @@ func (w *world) honestAddress() string {
 	return fmt.Sprintf("10.66.%d.%d", w.honest/250, w.honest%250+1)
 }
 
-const honestUID = "honest-slice"
+// honestRecord is the attacker's own name, in its current revision.
+func (w *world) honestRecord() object {
+	return exportOf(thief, open, "honest").spec("revision", w.honest).spec("exportedAt", w.since).
+		spec("endpoints", append([]object{groupOf(w.honestAddress())}, w.beside...))
+}
 
 // publishHonest makes the attacker's own name, or its next revision.
 func (w *world) publishHonest(ctx context.Context) error {
 	w.honest++
-	slice := endpointsOf(thief, open, "honest", honestUID, w.honestAddress()).spec("revision", w.honest)
+	record := w.honestRecord()
 	if w.honest > 1 {
-		return w.done(ctx, w.update(ctx, "endpointrecords", slice))
+		return w.done(ctx, w.update(ctx, "serviceexportrecords", record))
 	}
-	if err := w.done(ctx, create("serviceexportrecords", exportOf(thief, open, "honest"))); err != nil {
-		return err
-	}
-	return w.done(ctx, create("endpointrecords", slice))
+	return w.done(ctx, create("serviceexportrecords", record))
 }
 
 // update replaces an object as it is now. API servers want its version, which the attacker finds in a list.

@@ -197,11 +197,13 @@ func (s *set) withdrawn(t *testing.T) {
 		&hubv1alpha1.ServiceExportRecord{
 			Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Withdrawn: true, WithdrawnAt: &long},
 		},
-		&hubv1alpha1.EndpointRecord{
-			Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4},
+		&hubv1alpha1.EndpointPage{
+			Spec: hubv1alpha1.EndpointPageSpec{
+				Origin: origin, EndpointGroup: hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4},
+			},
 		},
 	}
-	for i, name := range []string{"old.shop.a", "11111111-2222.a"} {
+	for i, name := range []string{"old.shop.a", "0.old.shop.a"} {
 		records[i].SetNamespace(lab.HubNamespace)
 		records[i].SetName(name)
 		must(t, s.hub.Create(t.Context(), records[i]))

@@ -209,17 +209,17 @@ func TestLostProfileEvictsNobody(t *testing.T) {
 	m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
 }
 
-// publish has the member publish n services, each with one record of its endpoints.
+// publish has the member publish n services, each with one page of its endpoints.
 func (m *member) publish(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
 		name := fmt.Sprintf("web-%d", i)
 		must(t, m.Create(t.Context(), exportRecord(m.ns, m.id, name)))
-		must(t, m.Create(t.Context(), &hubv1alpha1.EndpointRecord{
-			ObjectMeta: metav1.ObjectMeta{Namespace: m.ns, Name: fmt.Sprintf("uid-%d.%s", i, m.id)},
-			Spec: hubv1alpha1.EndpointRecordSpec{
-				Origin:      origin(m.id, name),
-				AddressType: discoveryv1.AddressTypeIPv4,
+		must(t, m.Create(t.Context(), &hubv1alpha1.EndpointPage{
+			ObjectMeta: metav1.ObjectMeta{Namespace: m.ns, Name: clusterset.PageName(0, name, "shop", m.id)},
+			Spec: hubv1alpha1.EndpointPageSpec{
+				Origin:        origin(m.id, name),
+				EndpointGroup: hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4},
 			},
 		}))
 	}
@@ -249,7 +249,7 @@ func exportRecord(ns, id, service string) *hubv1alpha1.ServiceExportRecord {
 func (e *environment) records(t *testing.T, ns, id string) (names []string) {
 	t.Helper()
 	var exports hubv1alpha1.ServiceExportRecordList
-	var slices hubv1alpha1.EndpointRecordList
+	var slices hubv1alpha1.EndpointPageList
 	must(
 		t,
 		errors.Join(

@@ -230,7 +230,7 @@ func TestProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 clusterprofiles.multicluster.x-k8s.io/status [patch]
 clustersets.hub.clusterset-dns.io [list watch]
 clustersets.hub.clusterset-dns.io/status [patch]
-endpointrecords.hub.clusterset-dns.io [list delete]
+endpointpages.hub.clusterset-dns.io [list delete]
 events.events.k8s.io [create patch]
 leases.coordination.k8s.io [get list watch delete]
 localsubjectaccessreviews.authorization.k8s.io [create]

@@ -351,7 +351,7 @@ func (m *member) wantHeld(t *testing.T, record, reason string) {
 // one restarts. Absence is not deletion; what owners publish again is followed.
 func TestHubEmptied(t *testing.T) {
 	s := steady(t)
-	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointRecord{})
+	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointPage{})
 	s.published(t)
 	s.converge(t)
 	defer s.lease(t, keep)()
@@ -359,7 +359,7 @@ func TestHubEmptied(t *testing.T) {
 	keeps := b.keeps(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
 	s.members["a"].Agent.Kill()
 	b.Agent.Kill()
-	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointRecord{})
+	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointPage{})
 	began := time.Now()
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -400,7 +400,7 @@ func TestHubEmptiedOfAll(t *testing.T) {
 	s.empty(
 		t,
 		&hubv1alpha1.ServiceExportRecord{},
-		&hubv1alpha1.EndpointRecord{},
+		&hubv1alpha1.EndpointPage{},
 		&hubv1alpha1.ClusterSet{},
 		&inventoryv1alpha1.ClusterProfile{},
 		&coordinationv1.Lease{},

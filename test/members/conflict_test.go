@@ -205,7 +205,7 @@ func TestC7FamiliesThatThisClusterHas(t *testing.T) {
 func TestC7I4NoFamilyThatThisClusterHas(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
-	record := s.liar(t, ns, time.Now().Add(-time.Minute), "10.66.0.1")
+	record := s.liar(t, ns, time.Now().Add(-time.Minute), group("IPv4", "10.66.0.1"))
 	families := func(revision int64, families ...corev1.IPFamily) {
 		t.Helper()
 		change(t, &member{&lab.Member{ID: "hub"}, s.hub}, record, func(r *hubv1alpha1.ServiceExportRecord) {

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestID7TheMembershipSaysWhatIsWrong: a cluster goes from a hub that does not answer to a member that lacks nothing, and
-// at each step Ready has the one cause. What is deleted comes back, and a right that is gone is named.
+// TestID7TheMembershipSaysWhatIsWrong: a cluster goes from a hub that does not answer to a member that lacks nothing,
+// and at each step Ready has the one cause. What is deleted comes back, and a right that is gone is named.
 func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	j := joiningSet(t)
@@ -100,7 +100,8 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	}
 	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
 
-	if _, err := r.Cluster.Kubectl(t.Context(), "", "delete", "clusterrolebinding", "clusterset-dns:agent"); err != nil {
+	if _, err := r.Cluster.Kubectl(t.Context(), "", "delete", "clusterrolebinding",
+		"clusterset-dns:agent"); err != nil {
 		t.Fatal(err)
 	}
 	r.wantMembership(t, "Ready", metav1.ConditionFalse, "RightsMissingHere", "list/watch serviceexports")

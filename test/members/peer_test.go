@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,7 +24,9 @@ import (
 // liar writes records as a member that has no agent of ours: by the rights, and through the policies, of
 // deploy/hub/member. It renews its Lease from
 // then on: who was dead to a member in one test would be so in the next.
-func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
+func (s *set) liar(
+	t *testing.T, ns string, since time.Time, groups ...hubv1alpha1.EndpointGroup,
+) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
 	s.liarJoins(t)
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
@@ -39,17 +42,20 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 			IPFamilies: []corev1.IPFamily{"IPv4"},
 		},
 	}
-	target := int32(8080)
-	slice := &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "11111111-" + ns + ".liar"},
-		Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: "IPv4",
-			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}}},
-	}
-	for _, a := range addresses {
-		slice.Spec.Endpoints = append(slice.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
-	}
-	s.lie(t, record, slice)
+	record.Spec.Endpoints = groups
+	s.lie(t, record)
 	return record
+}
+
+// group is one of endpoints that listen at 8080 for port 80.
+func group(family discoveryv1.AddressType, addresses ...string) hubv1alpha1.EndpointGroup {
+	target := int32(8080)
+	out := hubv1alpha1.EndpointGroup{AddressType: family,
+		Ports: []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 80, Target: &target}}}
+	for _, a := range addresses {
+		out.Endpoints = append(out.Endpoints, hubv1alpha1.Endpoint{Address: a})
+	}
+	return out
 }
 
 // liarJoins makes the liar a member, once.
@@ -111,7 +117,7 @@ func (s *set) renewLiar(ctx context.Context) error {
 func TestS4ALyingPeer(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a")
-	s.liar(t, ns, time.Now(), "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "10.66.0.1")
+	s.liar(t, ns, time.Now(), group("IPv4", "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "10.66.0.1"))
 	s.members["a"].wantImport(t, ns, "web", ready("liar"))
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 	s.members["a"].wantEvent(
@@ -131,18 +137,7 @@ func TestS4ALyingPeer(t *testing.T) {
 func TestS4ReservedAndIPv6(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "c")
-	record := s.liar(t, ns, time.Now(), "10.77.0.1", "10.66.0.1")
-	target := int32(8080)
-	six := &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "66666666-" + ns + ".liar"},
-		Spec: hubv1alpha1.EndpointRecordSpec{
-			Origin:      record.Spec.Origin,
-			AddressType: "IPv6",
-			Endpoints:   []hubv1alpha1.Endpoint{{Address: "fe80::1"}, {Address: "::1"}},
-			Ports:       []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}},
-		},
-	}
-	s.lie(t, six)
+	s.liar(t, ns, time.Now(), group("IPv4", "10.77.0.1", "10.66.0.1"), group("IPv6", "fe80::1", "::1"))
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080", "liar/http/10.77.0.1:8080")
 	s.members["c"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 	s.members["c"].wantEvent(t, ns, "web", "EndpointsRefused", "10.77.0.1")
@@ -158,7 +153,7 @@ func TestE9ABackdatedExport(t *testing.T) {
 	ns := s.namespace(t, "a", "b")
 	s.members["a"].exported(t, headless(ns, "web"), "10.1.0.1")
 	s.older(t, "a", ns, "web")
-	s.liar(t, ns, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "10.66.0.1")
+	s.liar(t, ns, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), group("IPv4", "10.66.0.1"))
 	for _, id := range []string{"a", "b"} {
 		s.members[id].wantEvent(
 			t,
@@ -205,26 +200,15 @@ func TestARecordThatIsNonsense(t *testing.T) {
 	}
 }
 
-// TestEndpointsThatAreNonsense, one port name twice, are not imported, and the user of the import is told; the
-// cluster's other slices are.
+// TestEndpointsThatAreNonsense, one port twice, are not imported, and an Event on the import reports them. The
+// cluster's other groups are imported.
 func TestEndpointsThatAreNonsense(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a")
-	record := s.liar(t, ns, time.Now(), "10.66.0.1")
-	one, two := int32(8080), int32(8081)
-	s.lie(t, &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "99999999-" + ns + ".liar"},
-		Spec: hubv1alpha1.EndpointRecordSpec{
-			Origin:      record.Spec.Origin,
-			AddressType: "IPv4",
-			Endpoints:   []hubv1alpha1.Endpoint{{Address: "10.66.0.2"}},
-			Ports: []hubv1alpha1.EndpointPort{
-				{Name: "http", Protocol: "TCP", Port: &one},
-				{Name: "http", Protocol: "TCP", Port: &two},
-			},
-		},
-	})
-	s.members["a"].wantEvent(t, ns, "web", "RecordRefused", "liar", "http")
+	bad, other := group("IPv4", "10.66.0.2"), int32(8081)
+	bad.Ports = append(bad.Ports, hubv1alpha1.EndpointPort{Protocol: "TCP", Port: 80, Target: &other})
+	s.liar(t, ns, time.Now(), group("IPv4", "10.66.0.1"), bad)
+	s.members["a"].wantEvent(t, ns, "web", "RecordRefused", "liar", "80/TCP")
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // A member does with its own all that an agent does.
@@ -21,7 +22,7 @@ func TestMembersWriteTheirOwn(t *testing.T) {
 	for _, id := range memberIDs {
 		t.Run(id, func(t *testing.T) {
 			ctx, c := t.Context(), e.members[id]
-			for _, o := range []client.Object{exportRecord(id, "own"), endpointRecord(id, "own")} {
+			for _, o := range []client.Object{exportRecord(id, "own"), endpointPage(id, "own")} {
 				must(t, c.Create(ctx, o))
 				o.SetAnnotations(map[string]string{"example.org/any": "thing"})
 				origin := originOf(o)
@@ -71,7 +72,7 @@ func TestMembersReadTheWholeClusterSet(t *testing.T) {
 	if len(sets.Items) != 1 || sets.Items[0].Name != home {
 		t.Errorf("ClusterSets in %s: %v", home, sets.Items)
 	}
-	must(t, c.List(ctx, &hubv1alpha1.EndpointRecordList{}, client.InNamespace(home)))
+	must(t, c.List(ctx, &hubv1alpha1.EndpointPageList{}, client.InNamespace(home)))
 	refused(
 		t,
 		c.List(ctx, &hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(other)),
@@ -84,10 +85,19 @@ func originOf(o client.Object) *hubv1alpha1.Origin {
 	switch r := o.(type) {
 	case *hubv1alpha1.ServiceExportRecord:
 		return &r.Spec.Origin
-	case *hubv1alpha1.EndpointRecord:
+	case *hubv1alpha1.EndpointPage:
 		return &r.Spec.Origin
 	}
 	panic(fmt.Sprintf("%T is no record", o))
+}
+
+// forgedName is the name of a record or page like this one, of a Service forged.
+func forgedName(o client.Object) string {
+	of := originOf(o)
+	if page, ok := o.(*hubv1alpha1.EndpointPage); ok {
+		return clusterset.PageName(page.Spec.Number, "forged", of.ServiceNamespace, of.ClusterID)
+	}
+	return clusterset.RecordName("forged", of.ServiceNamespace, of.ClusterID)
 }
 
 // attack is what a member might try on a record of another.
@@ -101,31 +111,26 @@ var attacks = []attack{
 		forged := record.DeepCopyObject().(client.Object)
 		forged.SetResourceVersion("")
 		forged.SetUID("")
-		forged.SetName("forged" + forged.GetName()[strings.Index(forged.GetName(), "."):])
-		if e, ok := forged.(*hubv1alpha1.ServiceExportRecord); ok {
-			e.Spec.ServiceName = "forged"
-		}
+		forged.SetName(forgedName(forged))
+		originOf(forged).ServiceName = "forged"
 		return as.Create(ctx, forged)
 	}},
 	{"forge by server-side apply", func(ctx context.Context, as client.Client, record client.Object) error {
-		name := "forged" + record.GetName()[strings.Index(record.GetName(), "."):]
-		o := originOf(record)
-		service := o.ServiceName
-		kind, rest := "EndpointRecord", "addressType: IPv4"
+		name, o := forgedName(record), originOf(record)
+		kind, rest := "EndpointPage", "number: 7, addressType: IPv4"
 		if _, ok := record.(*hubv1alpha1.ServiceExportRecord); ok {
-			kind, service, rest = "ServiceExportRecord", "forged", "withdrawn: true"
+			kind, rest = "ServiceExportRecord", "withdrawn: true"
 		}
 		fresh := record.DeepCopyObject().(client.Object)
 		fresh.SetName(name)
 		return as.Patch(ctx, fresh, client.RawPatch(types.ApplyYAMLPatchType, fmt.Appendf(
 			nil,
 			`{apiVersion: hub.clusterset-dns.io/v1alpha1, kind: %s, metadata: {name: %q, namespace: %q},
-				spec: {clusterID: %q, serviceNamespace: shop, serviceName: %q, revision: 9, %s}}`,
+				spec: {clusterID: %q, serviceNamespace: shop, serviceName: forged, revision: 9, %s}}`,
 			kind,
 			name,
 			home,
 			o.ClusterID,
-			service,
 			rest,
 		)), client.FieldOwner("attacker"), client.ForceOwnership)
 	}},
@@ -181,7 +186,7 @@ func TestRecordsOfOthersAreOutOfReach(t *testing.T) {
 	for _, r := range rights {
 		for _, pair := range r.pairs {
 			attacker, owner := pair[0], pair[1]
-			for _, kind := range []client.Object{exportRecord(owner, "target"), endpointRecord(owner, "target")} {
+			for _, kind := range []client.Object{exportRecord(owner, "target"), endpointPage(owner, "target")} {
 				for _, a := range attacks {
 					t.Run(
 						fmt.Sprintf("%s/%s attacks %s/%T/%s", r.name, attacker, owner, kind, a.name),
@@ -262,12 +267,14 @@ func TestNamesBelongToOneMember(t *testing.T) {
 		return r
 	}
 	endpoints := func(id, name string) client.Object {
-		r := endpointRecord(id, "uid")
+		r := endpointPage(id, "web")
 		r.Name = name
 		return r
 	}
-	const exportRule, endpointRule = "metadata.name must be " +
-		"<serviceName>.<serviceNamespace>.<clusterID>", "metadata.name must be <slice UID>.<clusterID>"
+	like := endpointPage("b", "web") // the page of b for x/web looks like one of x.b
+	like.Name, like.Spec.ServiceNamespace = "7.web.x.b", "x"
+	const exportRule = "metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>"
+	const endpointRule = "metadata.name must be <number>.<serviceName>.<serviceNamespace>.<clusterID>"
 	for _, c := range []struct {
 		as     string
 		object client.Object
@@ -278,12 +285,13 @@ func TestNamesBelongToOneMember(t *testing.T) {
 		{"b", export("b", "web.b"), exportRule},
 		{"b", export("b", "b"), exportRule},
 		{"x.b", export("x.b", "web.shop.b"), exportRule},
-		{"b", endpoints("b", "uid.x.b"), endpointRule},
-		{"b", endpoints("b", "uid.a"), endpointRule},
+		{"b", endpoints("b", "7.web.shop.x.b"), endpointRule},
+		{"b", endpoints("b", "7.web.shop.a"), endpointRule},
+		{"b", endpoints("b", "web.shop.b"), endpointRule},
 		{"b", endpoints("b", "b"), endpointRule},
-		{"x.b", endpoints("x.b", "x.b"), endpointRule},
-		{"x.b", endpoints("x.b", "uid.b"), endpointRule},
-		{"x.b", endpoints("b", "x.b"), "cluster x.b does not write the records of cluster b"},
+		{"x.b", endpoints("x.b", "7.shop.x.b"), endpointRule},
+		{"x.b", endpoints("x.b", "7.web.shop.b"), endpointRule},
+		{"x.b", like, "cluster x.b does not write the records of cluster b"},
 	} {
 		t.Run(fmt.Sprintf("%s makes %T %s", c.as, c.object, c.object.GetName()), func(t *testing.T) {
 			refused(t, e.members[c.as].Create(t.Context(), c.object), c.says)
@@ -383,7 +391,7 @@ func TestStatusFinalizersAndOwnersOfRecordsAreNotTheMembers(t *testing.T) {
 	finalizer := `{"metadata":{"finalizers":["example.org/keep"]}}`
 	refused(t, patch(own, finalizer), "cluster m may not change the finalizers of a record")
 	refused(t, patch(own, owner), "cluster m may not change the ownerReferences of a record")
-	born := endpointRecord("m", "born")
+	born := endpointPage("m", "born")
 	born.Finalizers = []string{"example.org/keep"}
 	refused(t, m.Create(ctx, born), "cluster m may not change the finalizers of a record")
 
@@ -514,7 +522,7 @@ func TestMembersHaveNoOtherRights(t *testing.T) {
 		"clusterprofiles.multicluster.x-k8s.io [get list watch patch]",
 		"clusterprofiles.multicluster.x-k8s.io/status [patch]",
 		"clustersets.hub.clusterset-dns.io [list watch]",
-		"endpointrecords.hub.clusterset-dns.io [list watch create update delete]",
+		"endpointpages.hub.clusterset-dns.io [list watch create update delete]",
 		"leases.coordination.k8s.io [get list watch create update]",
 		"serviceaccounts/token [mcs-a] [create]",
 		"serviceexportrecords.hub.clusterset-dns.io [list watch create update delete]",
@@ -573,4 +581,12 @@ func TestC1ARecordGetsNoOlder(t *testing.T) {
 		s.Withdrawn = true
 	}))
 	refused(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &later }), "stays withdrawn")
+}
+
+// An agent of before endpoints were in ServiceExportRecords would publish a name without endpoints.
+func TestAgentsOfBeforeAreRefused(t *testing.T) {
+	e := setUp(t)
+	record := with(t, e, exportRecord("a", "before"), wrong{path: "spec.pages"})
+	refused(t, e.members["a"].Create(t.Context(), record),
+		"cluster a runs a clusterset-controller of before endpoints were in ServiceExportRecords: upgrade it")
 }

@@ -279,7 +279,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		system: {
 			"leases.coordination.k8s.io [get list watch create update delete]",
 			"secrets [hub-kubeconfig] [get update]",
-			"serviceexportrecords.hub.clusterset-dns.io [list watch create update delete]",
+			"serviceexportrecords.hub.clusterset-dns.io [get list watch create update delete]",
 			"serviceexportrecords.hub.clusterset-dns.io/status [patch]",
 		},
 	}

@@ -19,8 +19,17 @@ var byDefault = hubv1alpha1.NamespaceRules{Deny: clusterset.DefaultDeny}
 
 // recordsOf are a valid record of each kind for a namespace.
 func recordsOf(id, namespace string) []client.Object {
-	export, endpoints := exportRecord(id, "web"), endpointRecord(id, "of-"+namespace)
-	export.Name = clusterset.RecordName("web", namespace, id)
+	export, endpoints := exportRecord(id, "web"), endpointPage(id, "web")
+	export.Name, endpoints.Name = clusterset.RecordName(
+		"web",
+		namespace,
+		id,
+	), clusterset.PageName(
+		7,
+		"web",
+		namespace,
+		id,
+	)
 	export.Spec.ServiceNamespace, endpoints.Spec.ServiceNamespace = namespace, namespace
 	return []client.Object{export, endpoints}
 }

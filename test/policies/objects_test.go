@@ -34,22 +34,34 @@ func exportRecord(id, service string) *hubv1alpha1.ServiceExportRecord {
 			Type:       mcsv1beta1.ClusterSetIP,
 			Ports:      []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Endpoints:  []hubv1alpha1.EndpointGroup{endpointGroup("10.0.0.1")},
 		},
 	}
 }
 
-// endpointRecord is a valid record of cluster id for a slice of shop/web.
-func endpointRecord(id, uid string) *hubv1alpha1.EndpointRecord {
-	port := int32(8080)
-	return &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: uid + "." + id},
-		Spec: hubv1alpha1.EndpointRecordSpec{
-			Origin:      origin(id, "web"),
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: &port}},
-			Endpoints:   []hubv1alpha1.Endpoint{{Address: "10.0.0.1"}},
+// endpointPage is a valid page of cluster id for shop/service.
+func endpointPage(id, service string) *hubv1alpha1.EndpointPage {
+	return &hubv1alpha1.EndpointPage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: clusterset.PageName(7, service, "shop", id)},
+		Spec: hubv1alpha1.EndpointPageSpec{
+			Origin:        origin(id, service),
+			Number:        7,
+			EndpointGroup: endpointGroup("10.0.0.1"),
 		},
 	}
+}
+
+// endpointGroup is a valid group of endpoints.
+func endpointGroup(addresses ...string) hubv1alpha1.EndpointGroup {
+	target := int32(8080)
+	group := hubv1alpha1.EndpointGroup{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 80, Target: &target}},
+	}
+	for _, a := range addresses {
+		group.Endpoints = append(group.Endpoints, hubv1alpha1.Endpoint{Address: a})
+	}
+	return group
 }
 
 func lease(namespace, name string) *coordinationv1.Lease {

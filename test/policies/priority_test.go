@@ -119,7 +119,7 @@ func TestRenewalsAreServedApartFromRecords(t *testing.T) {
 	err = m.List(ctx, &hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(home))
 	const lists = "clusterset-lists.clusterset-dns.io"
 	must(t, m.served("a list of records", lists, lists, err))
-	err = m.List(ctx, &hubv1alpha1.EndpointRecordList{}, client.InNamespace(home))
+	err = m.List(ctx, &hubv1alpha1.EndpointPageList{}, client.InNamespace(home))
 	must(t, m.served("a list of endpoints", lists, lists, err))
 	err = m.Get(ctx, client.ObjectKey{Namespace: other, Name: "m"}, &coordinationv1.Lease{})
 	must(t, m.served("a Lease of another clusterset", others, shared, client.IgnoreNotFound(err)))

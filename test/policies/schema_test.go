@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,11 @@ func endpoint(field string, value any) []any {
 	return []any{e}
 }
 
+// inGroup is one group of endpoints.
+func inGroup(endpoints []any) []any {
+	return []any{map[string]any{"addressType": "IPv4", "endpoints": endpoints}}
+}
+
 var long = strings.Repeat("x", 64)
 
 var originRules = []wrong{
@@ -89,7 +95,20 @@ var portRules = []wrong{
 	{"spec.ports", port("appProtocol", strings.Repeat("x", 318)), "may not be more than 317 bytes"},
 }
 
+// targetRules are those of a group's ports.
+var targetRules = slices.Concat(portRules[2:], []wrong{
+	{"spec.ports", list(257, port("port", int64(1))[0]), "must have at most 256 items"},
+	{"spec.ports", port("target", int64(0)), "should be greater than or equal to 1"},
+	{"spec.ports", port("target", int64(65536)), "should be less than or equal to 65535"},
+	{"spec.ports", port("port", nil), "port: Required value"},
+})
+
 var exportRules = []wrong{
+	{"spec.endpoints", list(9, map[string]any{"addressType": "IPv4"}), "must have at most 8 items"},
+	{"spec.endpoints", inGroup(list(101, endpoint("ready", true)[0])), "must have at most 100 items"},
+	{"spec.endpoints", inGroup(endpoint("address", long)), "may not be more than 45 bytes"},
+	{"spec.pages", int64(-1), "should be greater than or equal to 0"},
+	{"spec.pages", int64(10001), "should be less than or equal to 10000"},
 	{"metadata.name", "web.shop.b", "metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>"},
 	{"spec.type", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
 	{"spec.exportedAt", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
@@ -108,13 +127,19 @@ var exportRules = []wrong{
 	{"spec.exportedAnnotations", strs(257), "must have at most 256 items"},
 }
 
+const pageRule = "metadata.name must be <number>.<serviceName>.<serviceNamespace>.<clusterID>"
+
 var endpointRules = []wrong{
-	{"metadata.name", "uid.b", "metadata.name must be <slice UID>.<clusterID>"},
-	{"metadata.name", "uid.x.a", "metadata.name must be <slice UID>.<clusterID>"},
-	{"metadata.name", "a", "metadata.name must be <slice UID>.<clusterID>"},
+	{"metadata.name", "7.web.shop.b", pageRule},
+	{"metadata.name", "8.web.shop.a", pageRule},
+	{"metadata.name", "07.web.shop.a", pageRule},
+	{"metadata.name", "web.shop.a", pageRule},
+	{"spec.number", nil, "spec.number: Required value"},
+	{"spec.number", int64(-1), "should be greater than or equal to 0"},
+	{"spec.number", int64(10000), "should be less than or equal to 9999"},
 	{"spec.addressType", nil, "spec.addressType: Required value"},
 	{"spec.addressType", "FQDN", `Unsupported value: "FQDN"`},
-	{"spec.endpoints", list(1001, endpoint("ready", true)[0]), "must have at most 1000 items"},
+	{"spec.endpoints", list(101, endpoint("ready", true)[0]), "must have at most 100 items"},
 	{"spec.endpoints", endpoint("address", nil), "address: Required value"},
 	{"spec.endpoints", endpoint("address", "1"), "should be at least 2 chars long"},
 	{"spec.endpoints", endpoint("address", long), "may not be more than 45 bytes"},
@@ -157,7 +182,7 @@ func TestSchemasRefuse(t *testing.T) {
 		rules [][]wrong
 	}{
 		{exportRecord("a", "web"), [][]wrong{originRules, portRules, exportRules}},
-		{endpointRecord("a", "uid"), [][]wrong{originRules, portRules, endpointRules}},
+		{endpointPage("a", "web"), [][]wrong{originRules, targetRules, endpointRules}},
 		{clusterSet, [][]wrong{clusterSetRules}},
 	} {
 		must(t, e.admin.Create(t.Context(), kind.valid.DeepCopyObject().(client.Object), client.DryRunAll))
@@ -192,7 +217,7 @@ func with(t *testing.T, e *environment, valid client.Object, w wrong) *unstructu
 func TestRecordsDoNotChangeWhatTheyAreAbout(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
-	for _, o := range []client.Object{exportRecord("a", "fixed"), endpointRecord("a", "fixed")} {
+	for _, o := range []client.Object{exportRecord("a", "fixed"), endpointPage("a", "fixed")} {
 		must(t, e.admin.Create(ctx, o))
 		t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), o)) })
 		for _, field := range []string{"clusterID", "serviceNamespace", "serviceName"} {
@@ -228,17 +253,25 @@ func TestSchemasLetThrough(t *testing.T) {
 	}
 	withdrawn.Spec.Origin = origin("a", "web")
 	withdrawn.Spec.Withdrawn = true
-	thousand := endpointRecord("a.b", "3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11")
-	thousand.Spec.Endpoints = nil
-	for range 1000 {
-		thousand.Spec.Endpoints = append(thousand.Spec.Endpoints, hubv1alpha1.Endpoint{
+	hundred := endpointGroup()
+	for range 100 {
+		hundred.Endpoints = append(hundred.Endpoints, hubv1alpha1.Endpoint{
 			Address:  "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255",
 			PodName:  strings.Repeat("p", 253),
 			Hostname: label,
 			Zone:     label,
 		})
 	}
-	for _, o := range []client.Object{long, withdrawn, thousand} {
+	inline, page := exportRecord("a.b", "web"), endpointPage("a.b", "web")
+	inline.Spec.Endpoints = append(make([]hubv1alpha1.EndpointGroup, 0, 8), hundred)
+	for range 7 {
+		inline.Spec.Endpoints = append(inline.Spec.Endpoints, endpointGroup())
+	}
+	page.Spec.EndpointGroup, page.Spec.Number = hundred, 9999
+	page.Name = clusterset.PageName(9999, "web", "shop", "a.b")
+	paged := exportRecord("a", "web")
+	paged.Spec.Endpoints, paged.Spec.Pages = nil, 10000
+	for _, o := range []client.Object{long, withdrawn, inline, page, paged} {
 		if err := e.admin.Create(t.Context(), o, client.DryRunAll); err != nil {
 			t.Errorf("%T %s: %v", o, o.GetName(), err)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -32,11 +33,14 @@ var (
 		api.Lease,
 	}
 	rangeKinds = []string{api.ServiceCIDR, api.IPAddress}
-	hubKinds   = []string{api.ClusterSet, api.ServiceExportRecord, api.EndpointRecord, api.Lease, api.ClusterProfile}
+	hubKinds   = []string{api.ClusterSet, api.ServiceExportRecord, api.EndpointPage, api.Lease, api.ClusterProfile}
 )
 
 // reserved are the ranges that no peer may claim (S4).
 var reserved = []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}
+
+// limits are small, so that exports go into pages and back.
+var limits = pages.Limits{Endpoints: 3, Groups: 2}
 
 // version of Kubernetes that every member has.
 const version = "v1.36.0"
@@ -59,7 +63,7 @@ type agent struct {
 	loops    []*loop
 	passes   int             // that run now, one within the other
 	flow     *flow           // of the pass that runs
-	heard    map[string]word // the latest on each EndpointRecord
+	heard    map[string]word // the latest in each record and page
 	ctx      context.Context
 }
 
@@ -87,21 +91,29 @@ func (w *World) startAgent(m *member) {
 	local, past := a.client(m.server, api.Agent, a.local), a.client(w.hub, api.Member+m.id, nil)
 	now := func() time.Time { return w.now.Add(m.skew) }
 	env := &kube.Env{
-		Cluster: m.id, HubNamespace: hubNamespace, Reserved: reserved,
-		Local: local, LocalNow: a.client(m.server, api.Agent, nil),
+		Cluster:      m.id,
+		HubNamespace: hubNamespace,
+		Reserved:     reserved,
+		Local:        local,
+		LocalNow:     a.client(m.server, api.Agent, nil),
 		Hub: func() client.Client {
 			if a.linked == nil {
 				return nil
 			}
 			return a.linked
 		},
-		HubNow:   func() client.Reader { return past },
-		Relist:   a.mustRelist,
-		Restart:  func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
-		Answered: func(error) {},
-		Version:  func(context.Context) (string, error) { return version, nil },
-		Families: kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(a),
-		Home: home, AnswersAt: []string{w.answersAt(m)},
+		HubNow:    func() client.Reader { return past },
+		Relist:    a.mustRelist,
+		Restart:   func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Answered:  func(error) {},
+		Version:   func(context.Context) (string, error) { return version, nil },
+		Families:  kube.Families(local, now),
+		Now:       now,
+		Events:    a,
+		Dial:      w.dialFrom(a),
+		Pages:     limits,
+		Home:      home,
+		AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {
 			if !w.ranges {
 				return errors.New("this world has no ranges")

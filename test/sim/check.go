@@ -177,55 +177,92 @@ func (w *World) checkService(m *member, t *truth) error {
 	)
 }
 
+// checkSlices: the own cluster's slices are imported one by one. Of another cluster, all its endpoints are imported with
+// their ports, in slices of at most as many endpoints as a group has.
 func (w *World) checkSlices(m *member, t *truth) error {
 	imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, t.name)
-	got := map[string]*discoveryv1.EndpointSlice{}
-	for _, s := range m.imported(t.name) {
-		if previous := got[s.Annotations["clusterset-dns.io/record"]]; previous != nil {
-			return fmt.Errorf("slices %s and %s are of the same source", s.Name, previous.Name)
-		}
-		got[s.Annotations["clusterset-dns.io/record"]] = s
-	}
+	own, got, want := map[string]*discoveryv1.EndpointSlice{}, map[string][]string{}, map[string][]string{}
 	var problems []error
+	add := func(to map[string][]string, cluster string, family discoveryv1.AddressType, silent bool,
+		ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint) {
+		key := fmt.Sprintf(
+			"%s %s silent %v ports %s",
+			cluster,
+			family,
+			silent,
+			show(append([]discoveryv1.EndpointPort{}, ports...)),
+		)
+		for _, e := range endpoints {
+			to[key] = append(to[key], show(e))
+		}
+	}
+	for _, s := range m.imported(t.name) {
+		of, cluster := s.Annotations["clusterset-dns.io/source"], s.Labels[mcsv1beta1.LabelSourceCluster]
+		if cluster == m.id {
+			own[of] = s
+			continue
+		}
+		_, silent := s.Labels[corev1.IsHeadlessService]
+		silent = silent && t.merged.Type != mcsv1beta1.Headless
+		ports := slices.SortedFunc(slices.Values(s.Ports), byPortName)
+		add(got, cluster, s.AddressType, silent, ports, s.Endpoints)
+		labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, cluster, kube.Manager, silent)
+		problems = append(problems, differ("labels of "+s.Name, labels, s.Labels))
+		if imp != nil {
+			problems = append(problems, differ("owners of "+s.Name, resolution.Owners(imp), s.OwnerReferences))
+		}
+		if !slices.ContainsFunc(t.sources, func(src source) bool { return src.cluster == cluster }) &&
+			cluster != w.liarID() {
+			problems = append(
+				problems,
+				fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", s.Name, of),
+			)
+		}
+		if len(s.Endpoints) > limits.Endpoints && cluster != w.liarID() {
+			problems = append(problems, fmt.Errorf("slice %s has %d endpoints", s.Name, len(s.Endpoints)))
+		}
+	}
 	if imp != nil {
 		for _, src := range t.sources {
-			s := got[src.record]
-			delete(got, src.record)
-			if s == nil {
-				problems = append(problems, fmt.Errorf("no imported slice of %s (S1)", src.record))
+			if src.cluster == m.id {
+				problems = append(problems, t.checkOwn(m, imp, src, own[src.own]))
+				delete(own, src.own)
 				continue
 			}
-			problems = append(problems, t.checkSlice(m, imp, src, s))
+			ports, silent := t.carried(src)
+			add(want, src.cluster, src.slice.AddressType, silent, ports, t.endpoints(src, m.id))
 		}
 	}
-	for _, record := range slices.Sorted(maps.Keys(got)) {
+	for _, of := range slices.Sorted(maps.Keys(own)) {
 		problems = append(
 			problems,
-			fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", got[record].Name, record),
+			fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", own[of].Name, of),
 		)
 	}
-	return errors.Join(problems...)
+	for _, of := range []map[string][]string{got, want} {
+		for key := range of {
+			slices.Sort(of[key])
+		}
+	}
+	return errors.Join(
+		append(problems, differ("imported endpoints (S1, S2, S4, C3, C4), or which no cluster exports,", want, got))...)
 }
 
-func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
+// checkOwn looks at the imported slice of one of the own cluster's.
+func (t *truth) checkOwn(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
+	if s == nil {
+		return fmt.Errorf("no imported slice of %s (S1)", src.own)
+	}
 	ports, silent := t.carried(src)
 	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, silent)
 	if err := errors.Join(
-		differ(
-			"labels",
-			labels,
-			s.Labels,
-		),
+		differ("labels", labels, s.Labels),
 		differ("owners", resolution.Owners(imp), s.OwnerReferences),
 		differ("addressType", src.slice.AddressType, s.AddressType),
-		differ(
-			"ports (C3, C4)",
-			ports,
-			s.Ports,
-		),
+		differ("ports (C3, C4)", ports, slices.SortedFunc(slices.Values(s.Ports), byPortName)),
 		differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),
 	); err != nil {
-		return fmt.Errorf("slice %s of %s: %w", s.Name, src.record, err)
+		return fmt.Errorf("slice %s of %s: %w", s.Name, src.own, err)
 	}
 	return nil
 }
@@ -270,8 +307,15 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](w.hub, api.ServiceExportRecord) {
 		have("the hub", api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
 	}
-	for _, rec := range all[*hubv1alpha1.EndpointRecord](w.hub, api.EndpointRecord) {
-		have("the hub", api.EndpointRecord, rec, false)
+	for _, page := range all[*hubv1alpha1.EndpointPage](w.hub, api.EndpointPage) {
+		o := &page.Spec.Origin
+		key := api.Key{Kind: api.ServiceExportRecord, NamespacedName: types.NamespacedName{
+			Namespace: hubNamespace, Name: recordName(nameOf(page), o.ClusterID),
+		}}
+		rec, _ := w.hub.Get(key).(*hubv1alpha1.ServiceExportRecord)
+		if rec == nil || page.Spec.Number >= rec.Spec.Pages {
+			problems = append(problems, fmt.Errorf("page %s of the hub is stated by no record", page.Name))
+		}
 	}
 	for _, m := range w.honest() {
 		for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
@@ -319,7 +363,7 @@ func (w *World) checkForgotten() {
 		}
 	}
 	for _, s := range servers {
-		for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+		for _, kind := range []string{api.ServiceExportRecord, api.EndpointPage} {
 			for _, o := range s.List(kind) {
 				if withdrawn(o) && originOf(o).ClusterID != w.liarID() {
 					w.fail("%s of %s was withdrawn a day ago and is still there", api.KeyOf(o), s.Name)

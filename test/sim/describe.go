@@ -35,7 +35,7 @@ func (w *World) describe(n types.NamespacedName) string {
 			show(e.Ports),
 		)
 	}
-	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+	for _, kind := range []string{api.ServiceExportRecord, api.EndpointPage} {
 		for _, o := range w.hub.List(kind) {
 			if nameOf(o) == n {
 				fmt.Fprintf(

@@ -50,11 +50,23 @@ func placeOf(id string) resolution.Place {
 	return resolution.Place{ID: id, Properties: map[string]string{"region": regions[id]}}
 }
 
-// source is one EndpointSlice of one exporter, as every importer must have it.
+// source is one EndpointSlice of one exporter. Its own cluster imports it as it is; others import its endpoints, in slices
+// of any number.
 type source struct {
-	cluster, record string
-	slice           *discoveryv1.EndpointSlice
-	peer            bool // a record of the liar's: of its addresses, not all may be imported
+	cluster string
+	own     string // what its own cluster's imported slice says that it is of
+	slice   *discoveryv1.EndpointSlice
+	keys    map[string]clusterset.PortKey // by name of the slice's ports
+	peer    bool                          // of the liar's: of its addresses, not all may be imported
+}
+
+// name is the import's for a port of the source; ok is false if its cluster does not serve that (C4).
+func (t *truth) nameOf(s source, port string) (name string, ok bool) {
+	key, named := s.keys[port]
+	if named {
+		name, ok = t.merged.Names[s.cluster][key]
+	}
+	return name, ok
 }
 
 // verdict is what must become of one ServiceExport (E3).
@@ -94,7 +106,18 @@ func (w *World) truthOf(n types.NamespacedName) truth {
 		t.exports = append(t.exports, e)
 		for _, s := range m.slicesOf(n) {
 			if s.AddressType != discoveryv1.AddressTypeFQDN {
-				t.sources = append(t.sources, source{cluster: m.id, record: string(s.UID) + "." + m.id, slice: s})
+				keys := map[string]clusterset.PortKey{}
+				for _, p := range s.Ports {
+					for _, q := range e.Ports {
+						if q.Name == *p.Name && q.Protocol == *p.Protocol {
+							keys[q.Name] = q.Key()
+						}
+					}
+				}
+				t.sources = append(
+					t.sources,
+					source{cluster: m.id, own: string(s.UID) + "." + m.id, slice: s, keys: keys},
+				)
 			}
 		}
 	}
@@ -179,10 +202,15 @@ func (t *truth) records() map[string]bool {
 	for _, e := range t.exports {
 		out[recordName(t.name, e.Cluster)] = true
 	}
-	for _, s := range t.sources {
-		out[s.record] = true
-	}
 	return out
+}
+
+// has returns whether a cluster has endpoints.
+func (t *truth) has(cluster string) bool {
+	return slices.ContainsFunc(
+		t.sources,
+		func(s source) bool { return s.cluster == cluster && len(s.slice.Endpoints) > 0 },
+	)
 }
 
 // exports adds what the liar stands by.
@@ -193,10 +221,8 @@ func (l *liar) exports(t *truth) {
 	}
 	e := exportOfRecord(rec)
 	t.exports = append(t.exports, e)
-	for name, o := range l.says {
-		if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok && nameOf(rec) == t.name {
-			t.sources = append(t.sources, source{cluster: l.member.id, record: name, slice: sliceOf(rec), peer: true})
-		}
+	for i := range rec.Spec.Endpoints {
+		t.sources = append(t.sources, sourceOf(l.member.id, &rec.Spec.Endpoints[i]))
 	}
 }
 
@@ -235,22 +261,26 @@ func exportOfRecord(rec *hubv1alpha1.ServiceExportRecord) clusterset.Export {
 	return e
 }
 
-// sliceOf is the slice that a record would be of.
-func sliceOf(rec *hubv1alpha1.EndpointRecord) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{AddressType: rec.Spec.AddressType}
-	for _, p := range rec.Spec.Ports {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: p.Port})
+// sourceOf is the slice that a group would be of.
+func sourceOf(cluster string, group *hubv1alpha1.EndpointGroup) source {
+	out := source{
+		cluster: cluster, slice: &discoveryv1.EndpointSlice{AddressType: group.AddressType}, peer: true,
+		keys: map[string]clusterset.PortKey{},
 	}
-	for _, e := range rec.Spec.Endpoints {
-		s.Endpoints = append(
-			s.Endpoints,
-			discoveryv1.Endpoint{
-				Addresses:  []string{e.Address},
-				Conditions: discoveryv1.EndpointConditions{Ready: e.Ready},
-			},
-		)
+	for _, p := range group.Ports {
+		name := fmt.Sprint(p.Protocol, p.Port)
+		out.keys[name] = clusterset.PortKey{Protocol: p.Protocol, Number: p.Port}
+		out.slice.Ports = append(out.slice.Ports, discoveryv1.EndpointPort{
+			Name: &name, Protocol: &p.Protocol, Port: p.Target, AppProtocol: p.AppProtocol,
+		})
 	}
-	return s
+	for _, e := range group.Endpoints {
+		ready := e.Ready == nil || *e.Ready
+		out.slice.Endpoints = append(out.slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{e.Address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		})
+	}
+	return out
 }
 
 func derivedName(n types.NamespacedName) string { return resolution.DerivedName(n.Namespace, n.Name) }
@@ -275,22 +305,24 @@ func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 			)
 		}
 	}
-	names := t.merged.Names[s.cluster]
 	for _, p := range s.slice.Ports {
 		for _, u := range t.merged.Ports {
-			if name, ok := names[*p.Name]; ok && name == u.Name && t.merged.Type == mcsv1beta1.ClusterSetIP {
+			if name, ok := t.nameOf(s, *p.Name); ok && name == u.Name && t.merged.Type == mcsv1beta1.ClusterSetIP {
 				add(resolution.ProxyName(u), p)
 			}
 		}
 	}
 	for _, p := range s.slice.Ports {
-		name, ok := names[*p.Name]
+		name, ok := t.nameOf(s, *p.Name)
 		if ok && (t.merged.Type == mcsv1beta1.Headless || !strings.HasPrefix(name, "clusterset-")) {
 			add(name, p)
 		}
 	}
+	slices.SortFunc(out, byPortName)
 	return out
 }
+
+func byPortName(a, b discoveryv1.EndpointPort) int { return cmp.Compare(*a.Name, *b.Name) }
 
 // endpoints are a source's as an importer must have them: what only its own cluster can know stays at home, and hints
 // say where traffic is to be kept near (DESIGN §4).
@@ -303,6 +335,15 @@ func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 		}
 		if s.cluster != importer {
 			e.NodeName, e.TargetRef = nil, nil
+			c := &e.Conditions // what is so by default is said
+			is := ready(e)
+			c.Ready = &is
+			if c.Serving == nil {
+				c.Serving = &is
+			}
+			if c.Terminating == nil {
+				c.Terminating = new(bool)
+			}
 		}
 		e.Hints = nil
 		if t.merged.TrafficDistribution != "" {
@@ -338,7 +379,7 @@ func (t *truth) carried(s source) (ports []discoveryv1.EndpointPort, silent bool
 		}
 		counted := map[string]bool{}
 		for _, p := range other.slice.Ports {
-			name, ok := t.merged.Names[other.cluster][*p.Name]
+			name, ok := t.nameOf(other, *p.Name)
 			inProtocol := func(u clusterset.Port) bool { return u.Name == name && u.Protocol == *p.Protocol }
 			if ok && !counted[name] && slices.ContainsFunc(t.merged.Ports, inProtocol) {
 				counted[name] = true
@@ -349,7 +390,7 @@ func (t *truth) carried(s source) (ports []discoveryv1.EndpointPort, silent bool
 	known := false
 	slice := *s.slice
 	slice.Ports = slices.DeleteFunc(slices.Clone(slice.Ports), func(p discoveryv1.EndpointPort) bool {
-		name, ok := t.merged.Names[s.cluster][*p.Name]
+		name, ok := t.nameOf(s, *p.Name)
 		known = known || ok
 		return !ok || !resolution.Carries(&t.merged, t.place(s.cluster), t.own, backends[name])
 	})

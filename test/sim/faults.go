@@ -177,12 +177,22 @@ func (w *World) restoreHub(*agent) {
 	w.history.Events["(hub restored)"]++
 }
 
-// hubRefuses has the hub refuse to create records of a kind, as a full quota does, until quiet begins. It does not last
-// through quiet: other members then keep the endpoints of slices that have gone, until the slice that was refused is
-// there or is gone, too. The hub's next layout ends that.
+// hubRefuses has the hub refuse to create records of a kind, as a full quota does, until quiet begins. An export that
+// needs pages states what fits into its record then, if the hub has lost them, so the promise ends for such names.
 func (w *World) hubRefuses(*agent) {
-	w.refused = pick(w, []string{api.ServiceExportRecord, api.EndpointRecord})
+	w.refused = pick(w, []string{api.ServiceExportRecord, api.EndpointPage})
 	w.note("fault: the hub creates no %s: a quota is full", w.refused)
+	for n := range w.frozen {
+		endpoints := map[string]int{}
+		for _, s := range w.truthOf(n).sources {
+			if endpoints[s.cluster] += len(
+				s.slice.Endpoints,
+			); w.refused == api.EndpointPage &&
+				endpoints[s.cluster] > limits.Endpoints/2 {
+				delete(w.frozen, n)
+			}
+		}
+	}
 }
 
 // quota is the hub's admission for it.
@@ -208,13 +218,14 @@ func (w *World) emptyHub(*agent) {
 }
 
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
-// is heard, that is followed. A record of endpoints has the name of its slice, which may be another Service's by now.
-// It gives it up as well where the backup lacks one of several exports: that one is created again, and ranks last (C1).
+// is heard, that is followed. So are endpoints of a cluster that has none by now: an importer has no slice that would
+// tell it of a later record. It gives the promise up as well where the backup lacks one of several exports: that one is
+// created again, and ranks last (C1).
 func (w *World) resurrected() {
-	stands := map[types.NamespacedName]map[string]bool{}
+	truths := map[types.NamespacedName]truth{}
 	for _, n := range names {
 		t := w.truthOf(n)
-		stands[n] = t.records()
+		truths[n] = t
 		for _, e := range t.exports {
 			rec := w.hub.Get(api.Key{
 				Kind:           api.ServiceExportRecord,
@@ -225,9 +236,11 @@ func (w *World) resurrected() {
 			}
 		}
 	}
-	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+	for _, kind := range []string{api.ServiceExportRecord, api.EndpointPage} {
 		for _, o := range w.hub.List(kind) {
-			if n := nameOf(o); !withdrawn(o) && !stands[n][o.GetName()] {
+			n, cluster := nameOf(o), originOf(o).ClusterID
+			t := truths[n]
+			if !withdrawn(o) && (!t.records()[recordName(n, cluster)] || !t.has(cluster)) {
 				delete(w.frozen, n)
 			}
 		}

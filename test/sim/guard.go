@@ -110,7 +110,7 @@ func (w *World) watch(m *member, c *api.Write) {
 func (w *World) watchHub(c *api.Write) {
 	id, member := strings.CutPrefix(c.User, api.Member)
 	if !member || id == w.liarID() || c.Old == nil ||
-		c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointRecord ||
+		c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointPage ||
 		!w.frozen[nameOf(c.Old)] {
 		return
 	}
@@ -266,7 +266,7 @@ func (w *World) essence(o client.Object) any {
 		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
 	case *hubv1alpha1.ServiceExportRecord:
 		spec := *o.Spec.DeepCopy()
-		spec.Revision, spec.WithdrawnAt, spec.EndpointRecords = 0, nil, ""
+		spec.Revision, spec.WithdrawnAt = 0, nil
 		return spec
 	}
 	return nil

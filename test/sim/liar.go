@@ -74,8 +74,11 @@ func (l *liar) acts(n types.NamespacedName) {
 	switch l.rng.IntN(11) {
 	case 0, 1:
 		_ = l.publish(l.export(n, l.chance(0.5)))
-	case 2, 3:
-		_ = l.publish(l.slice(n, l.chance(0.5)))
+	case 2, 3: // pages, of which its record may state more or fewer
+		rec := l.export(n, false)
+		rec.Spec.Endpoints, rec.Spec.Pages = nil, int32(l.rng.IntN(3))
+		_ = l.publish(l.page(n))
+		_ = l.publish(rec)
 	case 4: // an old revision, or an unchanged one with other content
 		rec := l.export(n, false)
 		rec.Spec.Revision = max(1, rec.Spec.Revision-int64(l.rng.IntN(10)))
@@ -120,6 +123,11 @@ func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.Servic
 		SessionAffinity: corev1.ServiceAffinityNone,
 		ExportedLabels:  l.labels(),
 	}
+	defer func() { // of the ports that it has then
+		for range l.rng.IntN(3) {
+			rec.Spec.Endpoints = append(rec.Spec.Endpoints, l.group(rec.Spec.Ports, nonsense && l.chance(0.5)))
+		}
+	}()
 	for _, p := range l.ports() {
 		rec.Spec.Ports = append(
 			rec.Spec.Ports,
@@ -150,30 +158,36 @@ func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.Servic
 // noPeer are addresses that no peer may claim (S4).
 var noPeer = []string{"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "10.200.1.1"}
 
-// slice is a record of endpoints it claims to have, some of which nobody may claim.
-func (l *liar) slice(n types.NamespacedName, nonsense bool) *hubv1alpha1.EndpointRecord {
-	rec := &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("lie-%s-%d.%s", n.Name, l.rng.IntN(2), l.member.id)},
-	}
-	rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: l.origin(n), AddressType: discoveryv1.AddressTypeIPv4}
-	for _, p := range l.ports() {
+// group has endpoints that it claims to have, some of which nobody may claim.
+func (l *liar) group(ports []hubv1alpha1.ServicePort, nonsense bool) hubv1alpha1.EndpointGroup {
+	out := hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}
+	for _, p := range ports {
 		number := 8000 + p.Port
-		rec.Spec.Ports = append(
-			rec.Spec.Ports,
-			hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &number},
-		)
+		out.Ports = append(out.Ports, hubv1alpha1.EndpointPort{Protocol: p.Protocol, Port: p.Port, Target: &number})
 	}
 	for i := range l.rng.IntN(4) {
-		ready, address := true, fmt.Sprintf("10.99.0.%d", i+1)
+		address := fmt.Sprintf("10.99.0.%d", i+1)
 		if l.chance(0.3) {
 			address = pick(l.World, noPeer)
 		}
-		rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: address, Ready: &ready})
+		out.Endpoints = append(out.Endpoints, hubv1alpha1.Endpoint{Address: address})
 	}
-	if nonsense {
-		rec.Spec.Ports = append(rec.Spec.Ports, rec.Spec.Ports[0])
+	if nonsense && len(out.Ports) > 0 {
+		out.Ports = append(out.Ports, out.Ports[0])
 	}
-	return rec
+	return out
+}
+
+// page is one of an export that may not exist.
+func (l *liar) page(n types.NamespacedName) *hubv1alpha1.EndpointPage {
+	page := &hubv1alpha1.EndpointPage{}
+	page.Spec.Origin, page.Spec.Number = l.origin(n), int32(l.rng.IntN(2))
+	page.Name = fmt.Sprintf("%d.%s", page.Spec.Number, l.recordName(n))
+	page.Spec.EndpointGroup = l.group(
+		[]hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}},
+		l.chance(0.3),
+	)
+	return page
 }
 
 // vanish deletes one of its records without a word.
@@ -188,7 +202,7 @@ func (l *liar) vanish() {
 
 // records are those of its that the hub has.
 func (l *liar) records() (out []client.Object) {
-	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+	for _, kind := range []string{api.ServiceExportRecord, api.EndpointPage} {
 		for _, o := range l.World.hub.List(kind) {
 			if strings.HasSuffix(o.GetName(), "."+l.member.id) {
 				out = append(out, o)
@@ -207,7 +221,7 @@ func (l *liar) acknowledges(version string) {
 	_ = l.publish(lease)
 }
 
-// repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It
+// repents makes what it has said one thing for everybody: per name a valid export, or nothing at all. It
 // says so as an honest member would, by higher revisions, withdrawals and its Lease; names in keep stay as they are.
 func (l *liar) repents(keep map[types.NamespacedName]bool) {
 	maps.DeleteFunc(l.says, func(_ string, o client.Object) bool { return !keep[nameOf(o)] })
@@ -215,9 +229,8 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 		if keep[n] || l.chance(0.5) {
 			continue
 		}
-		rec, slice := l.export(n, false), l.slice(n, false)
-		rec.Spec.EndpointRecords = clusterset.EndpointSet([]string{slice.Name})
-		l.says[rec.Name], l.says[slice.Name] = rec, slice
+		rec := l.export(n, false)
+		l.says[rec.Name] = rec
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.says)) {
 		o := l.says[name]
@@ -228,7 +241,7 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 			l.must(l.publish(o))
 		}
 	}
-	for _, n := range names { // exports are stated later than their endpoints
+	for _, n := range names {
 		if rec := l.says[l.recordName(n)]; rec != nil {
 			l.revision++
 			originOf(rec).Revision = l.revision
@@ -238,7 +251,7 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 		}
 	}
 	for _, o := range l.records() {
-		if l.says[o.GetName()] == nil && api.KeyOf(o).Kind == api.EndpointRecord {
+		if l.says[o.GetName()] == nil && api.KeyOf(o).Kind == api.EndpointPage {
 			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
 		}
 	}
@@ -294,7 +307,7 @@ func originOf(o client.Object) *hubv1alpha1.Origin {
 	switch rec := o.(type) {
 	case *hubv1alpha1.ServiceExportRecord:
 		return &rec.Spec.Origin
-	case *hubv1alpha1.EndpointRecord:
+	case *hubv1alpha1.EndpointPage:
 		return &rec.Spec.Origin
 	}
 	panic(fmt.Sprintf("%T is no record", o))

@@ -22,7 +22,7 @@ const (
 	mostTime  = 15 * time.Minute
 	// calm is how long nothing but Leases must be written to say that all is done: longer than any Lease lasts or any
 	// retry waits. A second time it is as long as the slowest recheck.
-	calm, again = 70 * time.Second, 11 * time.Second
+	calm, again = 130 * time.Second, 11 * time.Second
 )
 
 // trouble is an episode: users act and things fail, except that nobody touches the frozen names.
@@ -53,6 +53,13 @@ func (w *World) settle() {
 	w.note("== quiet")
 	w.quiet = true
 	w.heal()
+	for _, m := range w.honest() {
+		for _, n := range names {
+			if !w.frozen[n] { // slices get the names of their Service's ports, if late
+				w.followService(m, n)
+			}
+		}
+	}
 	if w.liar != nil {
 		w.liar.repents(w.frozen)
 	}
@@ -208,7 +215,7 @@ func expiring(o client.Object) bool {
 	switch o := o.(type) {
 	case *corev1.Service:
 		return o.Annotations["clusterset-dns.io/unused-since"] != ""
-	case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointRecord:
+	case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointPage:
 		return withdrawn(o)
 	}
 	return false

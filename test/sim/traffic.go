@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -48,11 +50,13 @@ func (a *agent) watchTraffic(l *loop, req reconcile.Request) (end func()) {
 // text.
 func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	t := truth{name: n, own: placeOf(a.id)}
-	for _, o := range a.local.All(api.ServiceExportRecord) {
-		if rec := o.(*hubv1alpha1.ServiceExportRecord); !rec.Spec.Withdrawn && nameOf(rec) == n {
-			if e := exportOfRecord(rec); resolution.Imports(e, t.own) {
-				t.exports = append(t.exports, resolution.Aged(e, rec))
-			}
+	copies := a.copiesOf(n)
+	for _, cluster := range slices.Sorted(maps.Keys(copies)) {
+		if copies[cluster].Spec.Withdrawn {
+			continue
+		}
+		if e := exportOfRecord(copies[cluster]); resolution.Imports(e, t.own) {
+			t.exports = append(t.exports, resolution.Aged(e, copies[cluster]))
 		}
 	}
 	t.merged, _ = resolution.Resolve(t.exports)
@@ -60,27 +64,80 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	if t.merged.Type != mcsv1beta1.ClusterSetIP {
 		return out
 	}
-	seen := map[string]word{}
+	seen := map[string]word{} // by cluster: the latest that an imported slice was made by
 	for _, o := range a.local.All(api.EndpointSlice) {
 		s := o.(*discoveryv1.EndpointSlice)
 		if own := kube.SourceOf(s); own == n {
-			t.count(out, a.id, s)
+			if copied := copies[a.id]; copied != nil {
+				src := source{cluster: a.id, slice: s, keys: map[string]clusterset.PortKey{}}
+				for _, p := range s.Ports {
+					for _, q := range copied.Spec.Ports {
+						if q.Name == *p.Name && q.Protocol == *p.Protocol {
+							src.keys[q.Name] = clusterset.PortKey{Protocol: q.Protocol, Number: q.Port}
+						}
+					}
+				}
+				t.count(out, src)
+			}
 		}
-		if kube.ImportOf(s) == n {
-			seen[s.Annotations["clusterset-dns.io/record"]] = wordOf(s)
+		if cluster := s.Labels[mcsv1beta1.LabelSourceCluster]; kube.ImportOf(s) == n &&
+			seen[cluster].before(wordOf(s)) {
+			seen[cluster] = wordOf(s)
 		}
 	}
 	if a.hub == nil {
 		return out
 	}
-	for _, o := range a.hub.All(api.EndpointRecord) {
-		rec := o.(*hubv1alpha1.EndpointRecord)
+	for _, o := range a.hub.All(api.ServiceExportRecord) {
+		rec := o.(*hubv1alpha1.ServiceExportRecord)
+		cluster := rec.Spec.ClusterID
 		is := wordOfRecord(rec)
-		if nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) &&
-			!is.before(a.heard[rec.Name]) &&
-			!nonsense(rec) {
-			t.count(out, rec.Spec.ClusterID, sliceOf(rec))
+		if nameOf(rec) != n || cluster == a.id || is.before(seen[cluster]) || is.before(a.heard[rec.Name]) ||
+			copies[cluster] == nil || is.before(word{revision: copies[cluster].Spec.Revision}) || rec.Spec.Pages > 0 {
+			continue
 		}
+		if _, err := clusterset.ParseExport(rec); err != nil {
+			continue
+		}
+		for i := range rec.Spec.Endpoints {
+			if !nonsense(&rec.Spec.Endpoints[i]) {
+				t.count(out, sourceOf(cluster, &rec.Spec.Endpoints[i]))
+			}
+		}
+	}
+	return out
+}
+
+// copiesOf are the copies of a name's records as a pass has them that begins now: it follows those of the hub.
+func (a *agent) copiesOf(n types.NamespacedName) map[string]*hubv1alpha1.ServiceExportRecord {
+	out := map[string]*hubv1alpha1.ServiceExportRecord{}
+	for _, o := range a.local.All(api.ServiceExportRecord) {
+		if rec := o.(*hubv1alpha1.ServiceExportRecord); nameOf(rec) == n {
+			out[rec.Spec.ClusterID] = rec
+		}
+	}
+	if a.hub == nil {
+		return out
+	}
+	for _, o := range a.hub.All(api.ServiceExportRecord) {
+		shown := o.(*hubv1alpha1.ServiceExportRecord)
+		cluster := shown.Spec.ClusterID
+		copied := out[cluster]
+		older := copied != nil && shown.Spec.Revision < copied.Spec.Revision &&
+			!shown.CreationTimestamp.After(resolution.Stated(copied, "created"))
+		if nameOf(shown) != n || cluster == a.id || older || copied == nil && shown.Spec.Withdrawn {
+			continue
+		}
+		if _, err := clusterset.ParseExport(shown); err != nil && !shown.Spec.Withdrawn {
+			continue
+		}
+		followed := &hubv1alpha1.ServiceExportRecord{}
+		if copied != nil {
+			followed = copied.DeepCopy()
+		}
+		clusterset.SetPublished(followed, shown, time.Time{})
+		followed.Name, followed.Spec = shown.Name, shown.Spec
+		out[cluster] = followed
 	}
 	return out
 }
@@ -93,15 +150,19 @@ func (w word) before(other word) bool {
 	return w.created <= other.created && w.revision < other.revision
 }
 
-func wordOfRecord(rec *hubv1alpha1.EndpointRecord) word {
-	return word{rec.CreationTimestamp.Unix(), rec.Spec.Revision}
+func wordOfRecord(o client.Object) word {
+	created := o.GetCreationTimestamp()
+	return word{created.Unix(), originOf(o).Revision}
 }
 
 // hears notes the last word on a record, also one that withdraws it: a hub that was restored from a backup shows
 // earlier ones again.
 func (a *agent) hears(o client.Object) {
-	if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok && !wordOfRecord(rec).before(a.heard[rec.Name]) {
-		a.heard[rec.Name] = wordOfRecord(rec)
+	switch o.(type) {
+	case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointPage:
+		if !wordOfRecord(o).before(a.heard[o.GetName()]) {
+			a.heard[o.GetName()] = wordOfRecord(o)
+		}
 	}
 }
 
@@ -113,30 +174,31 @@ func wordOf(s *discoveryv1.EndpointSlice) (w word) {
 	return w
 }
 
-// nonsense tells whether a record of endpoints is of the liar's making, and not imported.
-func nonsense(rec *hubv1alpha1.EndpointRecord) bool {
-	var names []string
-	for _, p := range rec.Spec.Ports {
-		if slices.Contains(names, p.Name) {
+// nonsense tells whether a group is of the liar's making, and not imported.
+func nonsense(group *hubv1alpha1.EndpointGroup) bool {
+	used := map[clusterset.PortKey]bool{}
+	for _, p := range group.Ports {
+		key := clusterset.PortKey{Protocol: p.Protocol, Number: p.Port}
+		if used[key] {
 			return true
 		}
-		names = append(names, p.Name)
+		used[key] = true
 	}
 	return false
 }
 
-// count adds the backends that a cluster's slice has a ready endpoint for.
-func (t *truth) count(out map[backend]bool, cluster string, s *discoveryv1.EndpointSlice) {
+// count adds the backends that a source has a ready endpoint for.
+func (t *truth) count(out map[backend]bool, src source) {
 	serves := func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) }
-	if !resolution.InSomeTier(&t.merged, t.place(cluster), t.own) || !slices.ContainsFunc(s.Endpoints, serves) {
+	if !resolution.InSomeTier(&t.merged, t.place(src.cluster), t.own) ||
+		!slices.ContainsFunc(src.slice.Endpoints, serves) {
 		return
 	}
-	for _, p := range s.Ports {
-		name, ok := t.merged.Names[cluster][*p.Name]
+	for _, p := range src.slice.Ports {
+		name, ok := t.nameOf(src, *p.Name)
 		i := slices.IndexFunc(t.merged.Ports, func(u clusterset.Port) bool { return u.Name == name })
-		if ok && i >= 0 &&
-			*p.Protocol == t.merged.Ports[i].Protocol { // else the slice is older than its Service's ports
-			out[backend{s.AddressType, t.merged.Ports[i].Protocol, t.merged.Ports[i].Number}] = true
+		if ok && i >= 0 {
+			out[backend{src.slice.AddressType, t.merged.Ports[i].Protocol, t.merged.Ports[i].Number}] = true
 		}
 	}
 }

@@ -49,7 +49,8 @@ func forbidden(w write) string {
 		id := strings.TrimPrefix(user, peers)
 		mine := ref.Name == id &&
 			(ref.Resource == "leases" || w.what() == "clusterprofiles/status" || ref.Resource == "clusterprofiles") ||
-			strings.HasSuffix(ref.Name, "."+id) && strings.HasSuffix(ref.Resource, "records") ||
+			strings.HasSuffix(ref.Name, "."+id) &&
+				(ref.Resource == "serviceexportrecords" || ref.Resource == "endpointpages") ||
 			ref.Name == "mcs-"+id && w.what() == "serviceaccounts/token"
 		if !mine &&
 			// the name of what is created by POST is in its body; what reads such names is admission
@@ -82,7 +83,7 @@ func forbidden(w write) string {
 		}
 	case user == hubs:
 		evicted := strings.Contains(ref.Name, "."+late)
-		if (ref.Resource == "serviceexportrecords" || ref.Resource == "endpointrecords") && !evicted {
+		if (ref.Resource == "serviceexportrecords" || ref.Resource == "endpointpages") && !evicted {
 			return "the hub's controller writes a record of a member that has not departed"
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
@@ -201,8 +202,11 @@ func (o *objects) checkSlices(
 		)
 		bad("owners (S1)", s.OwnerReferences, resolution.Owners(imp))
 		bad("addresses' types (S2)", s.AddressType, source.AddressType)
+		svc, _ := service(name, cluster)
 		for _, p := range source.Ports {
-			as, served := m.Names[cluster][*p.Name]
+			at := slices.IndexFunc(svc.Spec.Ports, func(q corev1.ServicePort) bool { return q.Name == *p.Name })
+			key := clusterset.PortKey{Protocol: *p.Protocol, Number: svc.Spec.Ports[at].Port}
+			as, served := m.Names[cluster][key]
 			same := func(q *discoveryv1.EndpointPort) bool {
 				return *q.Name == as && *q.Port == *p.Port && *q.Protocol == *p.Protocol
 			}
@@ -395,11 +399,12 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 				s.hub.records,
 				func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name },
 			)
-			if shown != nil && shown.Spec.Revision != rec.Spec.Revision {
+			if shown != nil && (shown.Spec.Revision < rec.Spec.Revision ||
+				!clusterset.SameFacts(&shown.Spec, &rec.Spec)) {
 				wrong = append(
 					wrong,
 					fmt.Sprintf(
-						"record %s in %s is of revision %d, the hub's of %d",
+						"record %s in %s, of revision %d, differs from the hub's, of %d",
 						rec.Name,
 						id,
 						rec.Spec.Revision,
@@ -409,18 +414,20 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 			}
 		}
 	}
-	published := map[string][]string{} // by record of an export: of each slice in effect, the addresses
-	for i := range s.hub.shares {
-		spec := &s.hub.shares[i].Spec
-		var has []string
-		for _, e := range spec.Endpoints {
-			if e.Ready == nil || *e.Ready {
-				has = append(has, e.Address)
-			}
+	published := map[string][]string{} // by record of an export: of each group in effect, the addresses
+	for i := range s.hub.records {
+		rec := &s.hub.records[i]
+		for j := range rec.Spec.Endpoints {
+			has := endpoints.ReadyAddresses(&rec.Spec.Endpoints[j])
+			slices.Sort(has)
+			published[rec.Name] = append(published[rec.Name], strings.Join(has, " "))
 		}
-		slices.Sort(has)
-		of := spec.ServiceName + "." + spec.ServiceNamespace + "." + spec.ClusterID
-		published[of] = append(published[of], strings.Join(has, " "))
+	}
+	for i := range s.hub.pages { // no export here has so many endpoints
+		wrong = append(
+			wrong,
+			fmt.Sprintf("EndpointPage %s is on the hub, and no export has pages", s.hub.pages[i].Name),
+		)
 	}
 	for _, name := range names {
 		for cluster, has := range t.exporters[name] {
@@ -429,7 +436,7 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 				wrong = append(
 					wrong,
 					fmt.Sprintf(
-						"EndpointRecords of %s in effect on the hub: %q, want %q: one slice of each export",
+						"endpoints of %s in effect on the hub: %q, want %q: one group of each export",
 						of,
 						have,
 						want,
@@ -443,7 +450,7 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 		wrong = append(
 			wrong,
 			fmt.Sprintf(
-				"EndpointRecords of %s are in effect on the hub, %q, though that is not exported",
+				"endpoints of %s are in effect on the hub, %q, though that is not exported",
 				of,
 				have,
 			),

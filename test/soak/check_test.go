@@ -155,14 +155,11 @@ func settled() (*state, *truth) {
 					},
 				)
 			}
-			s.hub.records = append(
-				s.hub.records,
-				hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}},
-			)
-			share := hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + id}}
-			share.Spec.ClusterID, share.Spec.ServiceNamespace, share.Spec.ServiceName = id, ns, name
-			share.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: t.exporters[name][id][0]}}
-			s.hub.shares = append(s.hub.shares, share)
+			rec := hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}}
+			rec.Spec.Endpoints = []hubv1alpha1.EndpointGroup{{
+				Endpoints: []hubv1alpha1.Endpoint{{Address: t.exporters[name][id][0]}},
+			}}
+			s.hub.records = append(s.hub.records, rec)
 		}
 	}
 	for _, id := range ids {
@@ -241,16 +238,24 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		}, "records in effect in b"},
 		"a word unpublished": {func(s *state, _ *truth) {
 			s.members["a"].records[0].Spec.Revision = 2
-		}, "in a is of revision 2, the hub's of 0"},
-		"a share lost": {func(s *state, _ *truth) {
-			s.hub.shares = s.hub.shares[1:]
-		}, "EndpointRecords of steady.soak.a in effect on the hub: [], want"},
-		"a share that is stale": {func(s *state, _ *truth) {
-			s.hub.shares[0].Spec.Endpoints[0].Address = "10.1.0.9"
-		}, "EndpointRecords of steady.soak.a in effect on the hub: [\"10.1.0.9\"], want"},
-		"a share of no export": {func(s *state, _ *truth) {
-			s.hub.shares[0].Spec.ClusterID = "c"
-		}, "EndpointRecords of steady.soak.c are in effect"},
+		}, "in a, of revision 2, differs from the hub's, of 0"},
+		"a fact unpublished": {func(s *state, _ *truth) {
+			s.members["a"].records[0].Spec.SessionAffinity = "ClientIP"
+		}, "in a, of revision 0, differs from the hub's, of 0"},
+		"endpoints lost on the hub": {func(s *state, _ *truth) {
+			s.hub.records[0].Spec.Endpoints = nil
+		}, "endpoints of steady.soak.a in effect on the hub: [], want"},
+		"endpoints on the hub that are stale": {func(s *state, _ *truth) {
+			s.hub.records[0].Spec.Endpoints[0].Endpoints[0].Address = "10.1.0.9"
+		}, "endpoints of steady.soak.a in effect on the hub: [\"10.1.0.9\"], want"},
+		"endpoints on the hub of no export": {func(s *state, _ *truth) {
+			rec := s.hub.records[0].DeepCopy()
+			rec.Name = "steady.soak.c"
+			s.hub.records = append(s.hub.records, *rec)
+		}, "endpoints of steady.soak.c are in effect"},
+		"a page of no export": {func(s *state, _ *truth) {
+			s.hub.pages = []hubv1alpha1.EndpointPage{{ObjectMeta: metav1.ObjectMeta{Name: "0.steady.soak.a"}}}
+		}, "EndpointPage 0.steady.soak.a is on the hub"},
 		"others that are not silent": {func(s *state, _ *truth) {
 			delete(s.members["a"].slices[2].Labels, silencing)
 		}, "slice steady-of-b of steady of b in a: labels (S1, T2)"},
@@ -386,7 +391,8 @@ func TestForbiddenWrites(t *testing.T) {
 	for _, w := range []write{
 		one(peers+"a", "update", "leases", "", "a"), one(peers+"a", "update", "serviceexportrecords", "",
 			"steady.soak.a"),
-		one(peers+"a", "delete", "endpointrecords", "", "uid.a"), one(peers+"a", "update", "clusterprofiles", "status",
+		one(peers+"a", "delete", "endpointpages", "", "0.steady.soak.a"), one(peers+"a", "update", "clusterprofiles",
+			"status",
 			"a"),
 		one(agents, "update", "serviceexports", "status", "steady"), one(agents, "update", "services", "", "derived-x"),
 		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "",
@@ -400,12 +406,13 @@ func TestForbiddenWrites(t *testing.T) {
 	for _, w := range []write{
 		one(peers+"a", "update", "leases", "", "b"), one(peers+"a", "update", "serviceexportrecords", "",
 			"steady.soak.b"),
-		one(peers+"a", "delete", "endpointrecords", "", "uid.b"), one(peers+"a", "update", "clusterprofiles", "status",
+		one(peers+"a", "delete", "endpointpages", "", "0.steady.soak.b"), one(peers+"a", "update", "clusterprofiles",
+			"status",
 			"b"),
 		one(peers+"a", "update", "clustersets", "", "a"), one(agents, "update", "serviceexports", "", "steady"),
 		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "",
 			sliceName("steady")),
-		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointrecords", "", "uid.a"),
+		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointpages", "", "0.steady.soak.a"),
 	} {
 		if forbidden(w) == "" {
 			t.Errorf("%v is not forbidden", w)

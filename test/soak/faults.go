@@ -264,11 +264,11 @@ func hubEmptied(w *world, r *rand.Rand, m *member) *fault {
 		alone: true,
 		begin: func(ctx context.Context) error {
 			var exports hubv1alpha1.ServiceExportRecordList
-			var slices hubv1alpha1.EndpointRecordList
+			var pages hubv1alpha1.EndpointPageList
 			err := insist(ctx, func() error {
 				return errors.Join(
 					w.hub.List(ctx, &exports, client.InNamespace(lab.HubNamespace)),
-					w.hub.List(ctx, &slices, client.InNamespace(lab.HubNamespace)),
+					w.hub.List(ctx, &pages, client.InNamespace(lab.HubNamespace)),
 				)
 			})
 			for i := range exports.Items {
@@ -276,9 +276,9 @@ func hubEmptied(w *world, r *rand.Rand, m *member) *fault {
 					err = client.IgnoreNotFound(w.hub.Delete(ctx, &exports.Items[i]))
 				}
 			}
-			for i := range slices.Items {
-				if slices.Items[i].Spec.ClusterID == m.ID && err == nil {
-					err = client.IgnoreNotFound(w.hub.Delete(ctx, &slices.Items[i]))
+			for i := range pages.Items {
+				if pages.Items[i].Spec.ClusterID == m.ID && err == nil {
+					err = client.IgnoreNotFound(w.hub.Delete(ctx, &pages.Items[i]))
 				}
 			}
 			return err

@@ -110,7 +110,7 @@ func writesEach(log string, from int64) (float64, error) {
 	_, err := readWrites(log, from, func(w write) {
 		of, who := w.ObjectRef, w.User.Username
 		records := strings.HasPrefix(of.Resource, "serviceexportrecords") ||
-			strings.HasPrefix(of.Resource, "endpointrecords")
+			strings.HasPrefix(of.Resource, "endpointpages")
 		if (who == agents || strings.HasPrefix(who, peers)) &&
 			(records || of.Namespace == ns && of.Resource != "events") {
 			n++

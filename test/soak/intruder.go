@@ -186,16 +186,18 @@ func forgeries(id, victim string) map[string]func(context.Context, client.Client
 			return c.Patch(ctx, record("heads"), patch)
 		},
 		"another member's endpoints": func(ctx context.Context, c client.Client) error {
-			return c.Create(ctx, &hubv1alpha1.EndpointRecord{
+			return c.Create(ctx, &hubv1alpha1.EndpointPage{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: lab.HubNamespace, Name: clusterset.EndpointRecordName("forged", victim),
+					Namespace: lab.HubNamespace, Name: clusterset.PageName(0, "heads", ns, victim),
 				},
-				Spec: hubv1alpha1.EndpointRecordSpec{
+				Spec: hubv1alpha1.EndpointPageSpec{
 					Origin: hubv1alpha1.Origin{
 						ClusterID: victim, ServiceNamespace: ns, ServiceName: "heads", Revision: 1,
 					},
-					AddressType: discoveryv1.AddressTypeIPv4,
-					Endpoints:   []hubv1alpha1.Endpoint{{Address: "10.99.0.1"}},
+					EndpointGroup: hubv1alpha1.EndpointGroup{
+						AddressType: discoveryv1.AddressTypeIPv4,
+						Endpoints:   []hubv1alpha1.Endpoint{{Address: "10.99.0.1"}},
+					},
 				},
 			})
 		},

@@ -33,7 +33,7 @@ type objects struct {
 	slices   []discoveryv1.EndpointSlice
 	exports  []mcsv1beta1.ServiceExport
 	records  []hubv1alpha1.ServiceExportRecord // on the hub, or the copies
-	shares   []hubv1alpha1.EndpointRecord      // on the hub
+	pages    []hubv1alpha1.EndpointPage        // on the hub
 	profiles []inventoryv1alpha1.ClusterProfile
 }
 
@@ -48,16 +48,16 @@ func (w *world) gather(ctx context.Context) (*state, error) {
 	s := &state{members: map[string]*objects{}}
 	err := insist(ctx, func() error {
 		s.hub = objects{}
-		var shares hubv1alpha1.EndpointRecordList
+		var pages hubv1alpha1.EndpointPageList
 		var records hubv1alpha1.ServiceExportRecordList
 		var profiles inventoryv1alpha1.ClusterProfileList
 		in := client.InNamespace(lab.HubNamespace)
 		err := errors.Join(
-			w.hub.List(ctx, &shares, in),
+			w.hub.List(ctx, &pages, in),
 			w.hub.List(ctx, &records, in),
 			w.hub.List(ctx, &profiles, in),
 		)
-		s.hub.shares, s.hub.records, s.hub.profiles = shares.Items, records.Items, profiles.Items
+		s.hub.pages, s.hub.records, s.hub.profiles = pages.Items, records.Items, profiles.Items
 		return err
 	})
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *state) versions() map[string]string {
 			&mcsv1beta1.ServiceImportList{Items: of.imports}, &corev1.ServiceList{Items: of.services},
 			&discoveryv1.EndpointSliceList{Items: of.slices},
 			&mcsv1beta1.ServiceExportList{Items: of.exports}, &hubv1alpha1.ServiceExportRecordList{Items: of.records},
-			&hubv1alpha1.EndpointRecordList{Items: of.shares},
+			&hubv1alpha1.EndpointPageList{Items: of.pages},
 			&inventoryv1alpha1.ClusterProfileList{Items: of.profiles},
 		} {
 			_ = meta.EachListItem(list, func(o runtime.Object) error { // the function does not fail

@@ -34,9 +34,9 @@ type Merged struct {
 	// Properties has the ClusterProperties that each cluster states, by cluster.
 	Properties map[string]map[string]string
 
-	// Names has, by cluster and by the name of its own Service's port, the name of that port in Ports. A port that
-	// lost a conflict is missing: its cluster gets no traffic for it.
-	Names map[string]map[string]string
+	// Names has, by cluster and by the port of its own Service, the name of that port in Ports. A port that lost a
+	// conflict is missing: its cluster gets no traffic for it.
+	Names map[string]map[clusterset.PortKey]string
 }
 
 // Conflict is one property that the clusters disagree about.

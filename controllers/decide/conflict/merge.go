@@ -181,7 +181,7 @@ func samePorts(a, b []clusterset.Port, headless bool) bool {
 // name. Clients of a Headless Service find the number by the name (SRV), and each slice has its own number. So its
 // ports with the same protocol and name are one port, whatever their numbers. Names are resolved last: a port that lost
 // its name serves a number that a younger export adds.
-func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[string]string) {
+func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[clusterset.PortKey]string) {
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
@@ -208,12 +208,12 @@ func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]ma
 	}
 	nameUnnamed(ports, taken)
 
-	names = make(map[string]map[string]string, len(in))
+	names = make(map[string]map[clusterset.PortKey]string, len(in))
 	for i := range in {
-		own := map[string]string{}
+		own := map[clusterset.PortKey]string{}
 		for _, p := range in[i].Ports {
 			if j, there := at[keyOf(p)]; there {
-				own[p.Name] = ports[j].Name
+				own[p.Key()] = ports[j].Name
 			}
 		}
 		names[in[i].Cluster] = own

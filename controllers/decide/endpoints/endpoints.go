@@ -31,28 +31,43 @@ import (
 // Annotations of an imported slice describe its source, so that it can be rebuilt while the hub does not show the
 // source.
 const (
-	AnnotationRecord   = "clusterset-dns.io/record"   // name of the EndpointRecord
-	AnnotationRevision = "clusterset-dns.io/revision" // its creation time on the hub (Unix seconds) and its revision
-	AnnotationPorts    = "clusterset-dns.io/ports"    // ports by the source cluster's names, in JSON
+	AnnotationSource = "clusterset-dns.io/source" // Source.Name
+	// AnnotationRevision has the creation time on the hub (Unix seconds) and the revision of the record or page.
+	AnnotationRevision = "clusterset-dns.io/revision"
+	AnnotationPorts    = "clusterset-dns.io/ports" // Source.Ports, in JSON
 	// AnnotationReadiness holds the published conditions of the endpoints that this cluster made not ready, by
 	// address, in JSON.
 	AnnotationReadiness = "clusterset-dns.io/readiness"
 )
 
-// Source is one published slice of one source cluster.
+// Source is one published group of endpoints of one source cluster.
 type Source struct {
-	Record  string // name of the EndpointRecord
-	Created int64  // creation time of the record by the hub's clock, in Unix seconds; 0 for this cluster's own slices
-	hubv1alpha1.EndpointRecordSpec
+	Name      string // SourceName, or of this cluster's own slices NativeName
+	ClusterID string
+	Created   int64 // creation time of the record or page by the hub's clock, in Unix seconds; 0 for own slices
+	Revision  int64 // of the record or page
+	hubv1alpha1.EndpointGroup
 	// NoTraffic keeps kube-proxy from using the slice (T2). DNS still answers with it.
 	NoTraffic bool
-	// Withheld lists the ports that this source must not serve, by its own port names.
-	Withheld map[string]bool
+	// Withheld lists the ports that this source must not serve.
+	Withheld map[clusterset.PortKey]bool
 	// Published holds the published conditions of endpoints that this cluster made not ready.
 	Published published
 	// Native replaces the endpoints of the record if it is not nil: nodeName and targetRef of own endpoints stay
 	// (DESIGN §4).
 	Native []discoveryv1.Endpoint
+}
+
+// SourceName returns the name of a group in a record, or of the page with this number.
+func SourceName(number int, cluster string) string { return strconv.Itoa(number) + "." + cluster }
+
+// NativeName returns the name of the source that a slice of this cluster's own Service is.
+func NativeName(slice types.UID, cluster string) string { return string(slice) + "." + cluster }
+
+// OwnerOf returns the cluster ID in the name of a source, or "".
+func OwnerOf(source string) string {
+	_, cluster, _ := strings.Cut(source, ".")
+	return cluster
 }
 
 // Import describes the ServiceImport that the slices belong to.
@@ -91,10 +106,10 @@ func carryTraffic(slice *discoveryv1.EndpointSlice) {
 
 const sumLength = 20 // characters, in the name of an imported slice
 
-// SliceName returns the name of the imported slice for a record. It is unique for each record and address type, which
+// SliceName returns the name of the imported slice for a source. It is unique for each source and address type, which
 // is immutable, and its length is constant.
-func SliceName(derived, record string, family discoveryv1.AddressType) string {
-	sum := sha256.Sum256([]byte(record + "/" + string(family)))
+func SliceName(derived, source string, family discoveryv1.AddressType) string {
+	sum := sha256.Sum256([]byte(source + "/" + string(family)))
 	text := base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])
 	return derived + "-" + strings.ToLower(text)[:sumLength]
 }
@@ -125,10 +140,10 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: imp.Namespace,
-			Name:      SliceName(imp.Derived, src.Record, src.AddressType),
+			Name:      SliceName(imp.Derived, src.Name, src.AddressType),
 			Labels:    Labels(imp.Name, imp.Derived, src.ClusterID, imp.Manager),
 			Annotations: map[string]string{
-				AnnotationRecord:   src.Record,
+				AnnotationSource:   src.Name,
 				AnnotationRevision: Revision(src.Created, src.Revision),
 				AnnotationPorts:    string(ports),
 			},
@@ -176,42 +191,42 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 		}
 		out = append(
 			out,
-			discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol},
+			discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Target, AppProtocol: p.AppProtocol},
 		)
 	}
-	names := imp.Merged.Names[src.ClusterID]
-	if len(src.Withheld) > 0 {
-		names = maps.Clone(names)
-		maps.DeleteFunc(names, func(port, _ string) bool { return src.Withheld[port] })
-	}
-	if imp.Merged.Type != mcsv1beta1.Headless {
+	headless := imp.Merged.Type == mcsv1beta1.Headless
+	for _, derivedNames := range []bool{true, false} {
 		for i := range src.Ports {
-			name, ok := names[src.Ports[i].Name]
+			p := &src.Ports[i]
+			name, ok := imp.Merged.Names[src.ClusterID][keyOf(p)]
 			at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
-			if ok && at >= 0 {
-				add(derived.PortName(imp.Merged.Ports[at]), &src.Ports[i])
+			switch {
+			case !ok || at < 0 || src.Withheld[keyOf(p)]:
+			case derivedNames && !headless:
+				add(derived.PortName(imp.Merged.Ports[at]), p)
+			case !derivedNames && (headless || !derived.IsPortName(name)):
+				add(name, p)
 			}
 		}
 	}
-	for i := range src.Ports {
-		name, ok := names[src.Ports[i].Name]
-		if ok && (imp.Merged.Type == mcsv1beta1.Headless || !derived.IsPortName(name)) {
-			add(name, &src.Ports[i])
-		}
-	}
 	return out
+}
+
+func keyOf(p *hubv1alpha1.EndpointPort) clusterset.PortKey {
+	return clusterset.PortKey{Protocol: p.Protocol, Number: p.Port}
 }
 
 func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 	out := make([]discoveryv1.Endpoint, 0, len(in))
 	for i := range in {
 		e := &in[i]
+		isReady := ready(e.Ready)
 		ep := discoveryv1.Endpoint{
 			Addresses: []string{e.Address},
 			Conditions: discoveryv1.EndpointConditions{
-				Ready:       e.Ready,
-				Serving:     e.Serving,
-				Terminating: e.Terminating,
+				Ready:       &isReady,
+				Serving:     new(ptr.Deref(e.Serving, isReady)),
+				Terminating: new(ptr.Deref(e.Terminating, false)),
 			},
 		}
 		if e.Hostname != "" {
@@ -245,8 +260,8 @@ func hints(distribution string, e *discoveryv1.Endpoint) *discoveryv1.EndpointHi
 	return out
 }
 
-// NewerThan returns whether src is newer than a record with this creation time and revision, as a restored hub shows
-// again: neither is above that of src, and one is below. So a record that was created later than src is never older,
+// NewerThan returns whether src is newer than a record or page with this creation time and revision, as a restored hub
+// shows again: neither is above that of src, and one is below. So what was created later than src is never older,
 // whatever its revision: the owner's clock, which revisions follow, may have been set back.
 func (src *Source) NewerThan(created, revision int64) bool {
 	return created <= src.Created && revision <= src.Revision && (created < src.Created || revision < src.Revision)
@@ -260,16 +275,14 @@ func Revision(created, revision int64) string {
 // Restore rebuilds the source of an imported slice from the slice alone. It fails if the slice was not made by
 // Desired or was edited.
 func Restore(slice *discoveryv1.EndpointSlice) (Source, error) {
-	src := Source{Record: slice.Annotations[AnnotationRecord], Native: asPublished(slice)}
-	src.ClusterID = slice.Labels[mcsv1beta1.LabelSourceCluster]
-	src.ServiceNamespace, src.ServiceName = slice.Namespace, slice.Labels[mcsv1beta1.LabelServiceName]
-	src.AddressType = slice.AddressType
+	src := Source{Name: slice.Annotations[AnnotationSource], Native: asPublished(slice)}
+	src.ClusterID, src.AddressType = slice.Labels[mcsv1beta1.LabelSourceCluster], slice.AddressType
 	if src.Native == nil {
 		src.Native = []discoveryv1.Endpoint{}
 	}
-	if src.Record == "" {
+	if src.Name == "" {
 		return src, fmt.Errorf(
-			"imported EndpointSlice %s/%s has no annotation %s", slice.Namespace, slice.Name, AnnotationRecord,
+			"imported EndpointSlice %s/%s has no annotation %s", slice.Namespace, slice.Name, AnnotationSource,
 		)
 	}
 	if _, err := fmt.Sscanf(slice.Annotations[AnnotationRevision], "%d %d", &src.Created, &src.Revision); err != nil {

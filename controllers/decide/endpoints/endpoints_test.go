@@ -21,14 +21,31 @@ import (
 
 func to[T any](v T) *T { return &v }
 
+// keyOfPort returns the port of the exporting Services of these tests that has a name.
+func keyOfPort(name string) clusterset.PortKey {
+	numbers := map[string]int32{"": 80, "http": 80, "web": 80, "x": 80, "admin": 81, "z": 82, "lost": 53}
+	return clusterset.PortKey{Protocol: corev1.ProtocolTCP, Number: numbers[name]}
+}
+
+// keyed returns names, from those of an exporter's ports to those of the import's, as conflict.Merged has them.
+func keyed(names map[string]string) map[clusterset.PortKey]string {
+	out := map[clusterset.PortKey]string{}
+	for name, to := range names {
+		out[keyOfPort(name)] = to
+	}
+	return out
+}
+
+func port(name string, target int32) hubv1alpha1.EndpointPort {
+	key := keyOfPort(name)
+	return hubv1alpha1.EndpointPort{Protocol: key.Protocol, Port: key.Number, Target: &target}
+}
+
 func source(cluster string, ports ...string) *Source {
-	src := &Source{Record: "11111111-1111-1111-1111-111111111111." + cluster}
-	src.ClusterID, src.ServiceNamespace, src.ServiceName, src.Revision = cluster, "shop", "web", 7
+	src := &Source{Name: SourceName(0, cluster), ClusterID: cluster, Revision: 7}
 	src.AddressType = discoveryv1.AddressTypeIPv4
 	for i, name := range ports {
-		src.Ports = append(
-			src.Ports, hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: to(int32(8080 + i))},
-		)
+		src.Ports = append(src.Ports, port(name, int32(8080+i)))
 	}
 	src.Endpoints = []hubv1alpha1.Endpoint{
 		{Address: "10.0.0.1", Ready: to(true), Hostname: "web-0", PodName: "web-0", Zone: "z1"},
@@ -46,7 +63,7 @@ func merged(names map[string]string, ports ...clusterset.Port) *conflict.Merged 
 		Clusters: []string{"a"},
 		Type:     mcsv1beta1.ClusterSetIP,
 		Ports:    ports,
-		Names:    map[string]map[string]string{"a": names},
+		Names:    map[string]map[clusterset.PortKey]string{"a": keyed(names)},
 	}
 }
 
@@ -125,8 +142,10 @@ func TestC4APortLeadsToThatPort(t *testing.T) {
 			want := map[clusterset.Port]int32{} // by protocol and number
 			for i, p := range e.Ports {
 				target := int32(10_000 + i)
-				port := hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &target}
-				src.Ports = append(src.Ports, port)
+				src.Ports = append(
+					src.Ports,
+					hubv1alpha1.EndpointPort{Protocol: p.Protocol, Port: p.Number, Target: &target},
+				)
 				want[clusterset.Port{Protocol: p.Protocol, Number: p.Number}] = target
 			}
 			slice := Desired(src, imported(&m))
@@ -279,7 +298,7 @@ func TestPlanSettles(t *testing.T) {
 				names := map[string]string{"x": []string{"x", "y"}[r.IntN(2)], "z": "z"}
 				m := &conflict.Merged{
 					Type:  mcsv1beta1.ClusterSetIP,
-					Names: map[string]map[string]string{cluster: names},
+					Names: map[string]map[clusterset.PortKey]string{cluster: keyed(names)},
 				}
 				out = append(out, Desired(source(cluster, []string{"x", "z"}[:r.IntN(3)]...), imported(m)))
 			}

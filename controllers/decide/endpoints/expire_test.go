@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
@@ -57,12 +57,19 @@ func TestT1Expire(t *testing.T) {
 
 // TestAWithheldPortIsRemembered: a held slice is rebuilt from what it says, and must give the port back.
 func TestAWithheldPortIsRemembered(t *testing.T) {
-	names := map[string]string{"http": "http", "admin": "admin"}
-	m := &conflict.Merged{Names: map[string]map[string]string{"a": names}}
+	m := merged(
+		map[string]string{"http": "http", "admin": "admin"},
+		clusterset.Port{
+			Name:     "http",
+			Protocol: "TCP",
+			Number:   80,
+		},
+		clusterset.Port{Name: "admin", Protocol: "TCP", Number: 81},
+	)
 	s := serving("a", discoveryv1.AddressTypeIPv4, true, "http", "admin")
-	s.Record, s.Withheld = "uid.a", map[string]bool{"http": true}
+	s.Name, s.Withheld = "0.a", map[clusterset.PortKey]bool{keyOfPort("http"): true}
 	slice := Desired(s, &Import{Namespace: "shop", Name: "web", Merged: m})
-	if len(slice.Ports) != 1 || *slice.Ports[0].Name != "admin" {
+	if names := portNames(slice); !slices.Equal(names, []string{"clusterset-tcp-81", "admin"}) {
 		t.Errorf("ports %v, want admin", slice.Ports)
 	}
 	if got, err := Restore(slice); err != nil || len(got.Ports) != 2 {

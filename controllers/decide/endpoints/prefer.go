@@ -109,9 +109,6 @@ func countEndpoints(sources []*Source, selected map[string][]bool, tiers int, m 
 			if out[at] == nil {
 				out[at] = make([]count, tiers)
 			}
-			if !s.serves(port, m) {
-				continue
-			}
 			for i, in := range selected[s.ClusterID] {
 				if in {
 					out[at][i].ready += n.ready
@@ -121,16 +118,6 @@ func countEndpoints(sources []*Source, selected map[string][]bool, tiers int, m 
 		}
 	}
 	return out
-}
-
-// serves reports whether the source has the import's port in its protocol. A slice that is older than its Service's
-// ports may have it in another one: kube-proxy does not use that.
-func (src *Source) serves(port string, m *conflict.Merged) bool {
-	i := slices.IndexFunc(m.Ports, func(p clusterset.Port) bool { return p.Name == port })
-	return i < 0 || slices.ContainsFunc(src.Ports, func(p hubv1alpha1.EndpointPort) bool {
-		name, ok := m.Names[src.ClusterID][p.Name]
-		return ok && name == port && p.Protocol == m.Ports[i].Protocol
-	})
 }
 
 // best returns the first tier with enough ready endpoints.
@@ -179,10 +166,11 @@ func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source
 		out.NoTraffic = true
 		return &out
 	}
-	out.Withheld = map[string]bool{}
-	for _, p := range s.Ports {
-		if name, ok := m.Names[s.ClusterID][p.Name]; ok && !carries(name) {
-			out.Withheld[p.Name] = true
+	out.Withheld = map[clusterset.PortKey]bool{}
+	for i := range s.Ports {
+		key := keyOf(&s.Ports[i])
+		if name, ok := m.Names[s.ClusterID][key]; ok && !carries(name) {
+			out.Withheld[key] = true
 		}
 	}
 	return &out
@@ -192,7 +180,7 @@ func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source
 func (src *Source) importPorts(m *conflict.Merged) map[string]bool {
 	out := map[string]bool{}
 	for i := range src.Ports {
-		if name, ok := m.Names[src.ClusterID][src.Ports[i].Name]; ok {
+		if name, ok := m.Names[src.ClusterID][keyOf(&src.Ports[i])]; ok {
 			out[name] = true
 		}
 	}

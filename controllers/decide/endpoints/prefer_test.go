@@ -18,15 +18,14 @@ func serving(cluster string, family discoveryv1.AddressType, ready bool, ports .
 	s := expiring(cluster, ready)
 	s.AddressType = family
 	for i, name := range ports {
-		number := int32(8000 + i)
-		s.Ports = append(s.Ports, hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: &number})
+		s.Ports = append(s.Ports, port(name, int32(8000+i)))
 	}
 	return s
 }
 
 // TestT2Prefer: who is silent in cluster a.
 func TestT2Prefer(t *testing.T) {
-	names := map[string]string{"http": "http", "admin": "admin"}
+	names := keyed(map[string]string{"http": "http", "admin": "admin"})
 	v4, v6 := discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
 	for _, c := range []struct {
 		what       string
@@ -58,7 +57,7 @@ func TestT2Prefer(t *testing.T) {
 	} {
 		m := &conflict.Merged{
 			Preference: c.preference,
-			Names:      map[string]map[string]string{"a": names, "b": names, "c": names},
+			Names:      map[string]map[clusterset.PortKey]string{"a": names, "b": names, "c": names},
 		}
 		var silent []string
 		out, _, _ := Prefer(c.sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
@@ -82,10 +81,10 @@ func TestT2Prefer(t *testing.T) {
 func TestT2APortInAnotherProtocolServesNothing(t *testing.T) {
 	old := serving("a", discoveryv1.AddressTypeIPv4, true, "http")
 	old.Ports[0].Protocol = corev1.ProtocolUDP
-	names := map[string]string{"http": "http"}
+	names := keyed(map[string]string{"http": "http"})
 	m := &conflict.Merged{
 		Preference: hubv1alpha1.PreferLocal,
-		Names:      map[string]map[string]string{"a": names, "b": names},
+		Names:      map[string]map[clusterset.PortKey]string{"a": names, "b": names},
 		Ports:      []clusterset.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Number: 80}},
 	}
 	sources := []*Source{old, serving("b", discoveryv1.AddressTypeIPv4, true, "http")}
@@ -107,14 +106,14 @@ type world struct {
 // carrying returns who carries the traffic now, and when to look again.
 func (w *world) carrying() (string, time.Duration) {
 	m := &conflict.Merged{
-		Preference: w.preference, MinReady: w.minReady, Names: map[string]map[string]string{},
+		Preference: w.preference, MinReady: w.minReady, Names: map[string]map[clusterset.PortKey]string{},
 		Properties: map[string]map[string]string{
 			"a": {"region": "eu"}, "b": {"region": "eu"}, "c": {"region": "us"}, "d": {},
 		},
 	}
 	var sources []*Source
 	for _, cluster := range []string{"a", "b", "c", "d"} {
-		m.Names[cluster] = map[string]string{"http": "http"}
+		m.Names[cluster] = keyed(map[string]string{"http": "http"})
 		s := serving(cluster, discoveryv1.AddressTypeIPv4, true, "http")
 		s.Native, s.Endpoints = nil, nil
 		for i := range 4 {
@@ -170,24 +169,25 @@ func TestT2Tiers(t *testing.T) {
 
 // TestT2EachPortGoesItsOwnWay: what only another cluster serves comes from there, and nothing else.
 func TestT2EachPortGoesItsOwnWay(t *testing.T) {
-	names := map[string]string{"http": "http", "admin": "admin"}
+	names := keyed(map[string]string{"http": "http", "admin": "admin"})
 	m := &conflict.Merged{
-		Preference: "cluster=b,cluster=c", Names: map[string]map[string]string{"b": names, "c": names},
+		Preference: "cluster=b,cluster=c", Names: map[string]map[clusterset.PortKey]string{"b": names, "c": names},
 	}
 	v4 := discoveryv1.AddressTypeIPv4
 	sources := []*Source{serving("b", v4, true, "http"), serving("c", v4, true, "http", "admin")}
 	out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
-	if out[0].NoTraffic || len(out[0].Withheld) > 0 || out[1].NoTraffic || !out[1].Withheld["http"] ||
-		out[1].Withheld["admin"] || sources[1].Withheld != nil {
+	if out[0].NoTraffic || len(out[0].Withheld) > 0 || out[1].NoTraffic || !out[1].Withheld[keyOfPort("http")] ||
+		out[1].Withheld[keyOfPort("admin")] || sources[1].Withheld != nil {
 		t.Errorf("b: %+v\nc: %+v", out[0], out[1])
 	}
 }
 
 // TestT2ARolloutChangesNothing: the old endpoints of a Service end while the new ones are ready.
 func TestT2ARolloutChangesNothing(t *testing.T) {
+	names := keyed(map[string]string{"http": "http"})
 	m := &conflict.Merged{
 		Preference: "cluster=b,cluster=c", MinReady: "75%",
-		Names: map[string]map[string]string{"b": {"http": "http"}, "c": {"http": "http"}},
+		Names: map[string]map[clusterset.PortKey]string{"b": names, "c": names},
 	}
 	b := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
 	b.Native, b.Endpoints = nil, nil

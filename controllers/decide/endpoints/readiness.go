@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
@@ -25,7 +26,8 @@ func (src *Source) notReady() *Source {
 	}
 	for i := range out.Endpoints {
 		e := &out.Endpoints[i]
-		out.Published.add(e.Address, conditions{e.Ready, e.Serving})
+		isReady := ready(e.Ready)
+		out.Published.add(e.Address, conditions{&isReady, new(ptr.Deref(e.Serving, isReady))})
 		e.Ready, e.Serving = &no, &no
 	}
 	return &out
@@ -76,10 +78,10 @@ func asPublished(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	return out
 }
 
-// ReadyAddresses returns the addresses of the ready endpoints of a record.
-func ReadyAddresses(spec *hubv1alpha1.EndpointRecordSpec) (out []string) {
-	for i := range spec.Endpoints {
-		if e := &spec.Endpoints[i]; ready(e.Ready) {
+// ReadyAddresses returns the addresses of the ready endpoints of a group.
+func ReadyAddresses(group *hubv1alpha1.EndpointGroup) (out []string) {
+	for i := range group.Endpoints {
+		if e := &group.Endpoints[i]; ready(e.Ready) {
 			out = append(out, e.Address)
 		}
 	}

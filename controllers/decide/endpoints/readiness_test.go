@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -25,21 +26,21 @@ func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			Terminating: &yes,
 		},
 		{Address: "10.2.0.4", Ready: &no, Serving: &no},
+		{Address: "10.2.0.5", Ready: &no},
 		// Pods in the network of their host share its address.
 		{Address: "10.2.0.9", Ready: &no, Serving: &no},
 		{Address: "10.2.0.9", Ready: &yes, Serving: &yes},
 		{Address: "10.2.0.9", Ready: &no, Serving: &yes},
 	}
-	names := map[string]string{"http": "http"}
-	m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
+	names := keyed(map[string]string{"http": "http"})
+	m := &conflict.Merged{Names: map[string]map[clusterset.PortKey]string{"a": names, "b": names}}
 	imp := &Import{Namespace: "shop", Name: "web", UID: "i", Derived: "derived-x", Manager: "us", Merged: m}
 	expire := func(s *Source) *discoveryv1.EndpointSlice {
 		states := map[string]liveness.State{"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady}}
 		return Desired(Expire([]*Source{s}, states)[0], imp)
 	}
 	src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
-	src.Record, src.Created, src.Revision, src.Endpoints = "u.b", 100, 7, said
-	src.ServiceNamespace, src.ServiceName = "shop", "web"
+	src.Name, src.Created, src.Revision, src.Endpoints = "0.b", 100, 7, said
 	asItIs, written := Desired(src, imp), expire(src)
 	for _, e := range written.Endpoints {
 		if *e.Conditions.Ready || *e.Conditions.Serving {
@@ -71,7 +72,7 @@ func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 // written as not ready.
 func TestI9WhatAUserWroteOverCounts(t *testing.T) {
 	src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
-	src.Record, src.Endpoints = "u.b", []hubv1alpha1.Endpoint{{Address: "10.2.0.1"}}
+	src.Name, src.Endpoints = "0.b", []hubv1alpha1.Endpoint{{Address: "10.2.0.1"}}
 	imp := &Import{Derived: "derived-x", Merged: &conflict.Merged{}}
 	yes := true
 	for what, edit := range map[string]func(*discoveryv1.EndpointSlice){

@@ -42,7 +42,7 @@ func TestATriggerIsOfWhatItChanged(t *testing.T) {
 			return s
 		}, 1, ""},
 		"a port": {func(s *Source) *Source {
-			s.Revision, s.Ports[0].Port, s.LastChangeTriggerTime = 8, to(int32(9090)), second
+			s.Revision, s.Ports[0].Target, s.LastChangeTriggerTime = 8, to(int32(9090)), second
 			return s
 		}, 1, ""},
 		"only the time": {func(s *Source) *Source {
@@ -67,7 +67,7 @@ func TestATriggerIsOfWhatItChanged(t *testing.T) {
 			}
 			// What changes next without a time has none.
 			src := c.change(was())
-			src.Revision, src.Ports[0].Port = 9, to(int32(7070))
+			src.Revision, src.Ports[0].Target = 9, to(int32(7070))
 			next := Plan([]*discoveryv1.EndpointSlice{Desired(src, imp)}, got).Update
 			if len(next) != 1 || next[0].Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
 				t.Errorf("%s changed, then a port: %+v", name, next)

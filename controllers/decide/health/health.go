@@ -165,7 +165,8 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 	var why *NotAdmitted
 	switch {
 	case f.Cloned:
-		return condition(of, "Cloned", "Another cluster's agent renews the Lease of cluster %s on the hub, so this one "+
+		return condition(of, "Cloned", "Another cluster's agent renews the Lease of cluster %s on the hub, so this "+
+			"one "+
 			"publishes nothing", f.Cluster)
 	case errors.As(f.NotMember, &why) || errors.As(f.Answer, &why):
 		return condition(of, why.Reason, "%v", why)
@@ -264,7 +265,8 @@ func (f *Facts) peers() metav1.Condition {
 	slices.Sort(never)
 	switch {
 	case len(expired) > 0:
-		return condition(of, "Expired", "This cluster sends no traffic to %s, which neither answer nor renew their Leases",
+		return condition(of, "Expired", "This cluster sends no traffic to %s, which neither answer nor renew their "+
+			"Leases",
 			list(expired))
 	case len(never) > 0:
 		return condition(of, "NeverAnswered", "The agents of %s never answered here, so their end is noticed late",

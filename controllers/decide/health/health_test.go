@@ -65,7 +65,8 @@ func TestDecide(t *testing.T) {
 		{reason: "NoHub", facts: lost(&meta.NoKindMatchError{}), says: "is no hub"},
 		{reason: "Refused", facts: lost(fmt.Errorf("long text: %w", apierrors.NewUnauthorized("Unauthorized"))),
 			says: "refuses the agent's token: Unauthorized."},
-		{reason: "Forbidden", facts: lost(apierrors.NewForbidden(profiles, "east", errors.New("no"))), says: "is forbidden"},
+		{reason: "Forbidden", facts: lost(apierrors.NewForbidden(profiles, "east", errors.New("no"))),
+			says: "is forbidden"},
 		{reason: "Connecting", facts: lost(nil), unready: true},
 		{reason: "NoCredentials", facts: func() *Facts {
 			f := lost(errors.New("no file"))
@@ -83,7 +84,8 @@ func TestDecide(t *testing.T) {
 			f.Answer = f.NotMember
 			return f
 		}(), says: "held by another cluster"},
-		{reason: "NotJoined", facts: lost(fmt.Errorf("connect: %w", &NotAdmitted{"NotJoined", errors.New("no profile")})),
+		{reason: "NotJoined", facts: lost(fmt.Errorf("connect: %w", &NotAdmitted{"NotJoined",
+			errors.New("no profile")})),
 			says: "no profile"},
 		{reason: "NotYet", facts: func() *Facts {
 			f := well()
@@ -182,7 +184,8 @@ func TestAMessageFitsIntoAClusterProfile(t *testing.T) {
 func TestThePage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What a membership lacks\n\n" +
-		"`kubectl get membership` shows whether this cluster is a member, and `-o wide` what it lacks. Its conditions are\n" +
+		"`kubectl get membership` shows whether this cluster is a member, and `-o wide` what it lacks. Its " +
+		"conditions are\n" +
 		"listed here from cause to effect: look at the first one that is False. " +
 		"The agent updates them every ten seconds.\n" +
 		"They are out of date if it does not run: `kubectl -n clusterset-system get lease clusterset-controller`.\n" +
@@ -206,9 +209,9 @@ func TestThePage(t *testing.T) {
 			} else if r.Remedy != "" {
 				status = "False"
 			}
-			fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n", name, status, r.Means)
+			fmt.Fprintf(&b, "\n### %s\n\n%s\n", name, filled(status+". "+r.Means))
 			if r.Remedy != "" {
-				fmt.Fprintf(&b, "\nRemedy: %s\n", r.Remedy)
+				fmt.Fprintf(&b, "\n%s\n", filled("Remedy: "+r.Remedy))
 			}
 		}
 	}
@@ -222,4 +225,24 @@ func TestThePage(t *testing.T) {
 	if err != nil || string(got) != b.String() {
 		t.Errorf("docs/checks.md is not what the reasons say: go test ./controllers/decide/health -update; %v", err)
 	}
+}
+
+// filled breaks text into lines of at most 120 columns.
+func filled(text string) string {
+	var out strings.Builder
+	columns := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case columns+1+len(word) > 120:
+			out.WriteByte('\n')
+			columns = 0
+		default:
+			out.WriteByte(' ')
+			columns++
+		}
+		out.WriteString(word)
+		columns += len(word)
+	}
+	return out.String()
 }

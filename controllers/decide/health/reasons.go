@@ -7,7 +7,7 @@ type Reason struct {
 	Condition string
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
-	Remedy    string // what mends it; "" of what is well
+	Remedy    string // what repairs it; "" of what is well
 }
 
 const (
@@ -20,21 +20,28 @@ const (
 var Reasons = map[string]Reason{
 	"Answers":    {Condition: "HubReachable", Means: "The hub answers the agent."},
 	"Connecting": {Condition: "HubReachable", Unknown: true, Means: "The agent has just started."},
-	"NoAddress":  {Condition: "HubReachable", Unknown: true, Means: "Without credentials the agent does not know the hub."},
+	"NoAddress": {Condition: "HubReachable", Unknown: true, Means: "Without credentials the agent does not know " +
+		"the hub."},
 	"NoAnswer": {Condition: "HubReachable",
-		Means: "The agent does not reach the hub. Imports stay as they are; other members see no change of this cluster's exports.",
+		Means: "The agent does not reach the hub. Imports stay as they are; other members see no change of this " +
+			"cluster's exports.",
 		Remedy: "Let this cluster's Pods reach that address. If the hub has another one for them: " +
-			"`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL`. If its certificate authority has changed: " + renew + "."},
+			"`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL`. If its certificate authority " +
+			"has changed: " + renew + "."},
 	"NoHub": {Condition: "HubReachable", Means: "The API server lacks the kinds of a hub.",
-		Remedy: "If it is the hub: `kubectl clusterset init --hub-context=HUB`. Else join the right one: " + join + "."},
+		Remedy: "If it is the hub: `kubectl clusterset init --hub-context=HUB`. Else join the right one: " +
+			"" + join + "."},
 
-	"Accepted":   {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is renewed."},
+	"Accepted": {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is " +
+		"renewed."},
 	"HubUnknown": {Condition: "CredentialsValid", Unknown: true, Means: "HubReachable says why."},
 	"NoCredentials": {Condition: "CredentialsValid",
-		Means:  "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or cannot be read.",
+		Means: "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or " +
+			"cannot be read.",
 		Remedy: "Wait for two minutes if it is new; else " + join + " writes it, for a member with `--renew`."},
 	"Refused": {Condition: "CredentialsValid",
-		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it joined. " +
+		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
+			"joined. " +
 			"Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
 	"NotRenewed": {Condition: "CredentialsValid",
@@ -56,8 +63,9 @@ var Reasons = map[string]Reason{
 		Means:  "The agent's `--cluster-id` and the ClusterProperty `cluster.clusterset.k8s.io` differ.",
 		Remedy: "Remove the argument from the agent's Deployment, or leave, and join with the other ID."},
 	"OtherClusterSet": {Condition: "Admitted",
-		Means:  "The ClusterProperty `clusterset.k8s.io` names another clusterset than the hub has.",
-		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, then join."},
+		Means: "The ClusterProperty `clusterset.k8s.io` names another clusterset than the hub has.",
+		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, " +
+			"then join."},
 	"NoClusterSet": {Condition: "Admitted",
 		Means:  "The clusterset's namespace on the hub has no ClusterSet, or several.",
 		Remedy: "`kubectl clusterset init --hub-context=HUB`; of several, delete all but one."},
@@ -91,7 +99,8 @@ var Reasons = map[string]Reason{
 	"Answered": {Condition: "DNSAnswers", Means: "Pods of this cluster resolve names of clusterset.local."},
 	"NotAsked": {Condition: "DNSAnswers", Unknown: true, Means: "The agent runs outside the cluster."},
 	"NotServed": {Condition: "DNSAnswers",
-		Means:  "The DNS that this cluster's Pods ask does not have our plugin, or does not send clusterset.local there.",
+		Means: "The DNS that this cluster's Pods ask does not have our plugin, or does not send clusterset.local " +
+			"there.",
 		Remedy: "`kubectl clusterset dns install`; `kubectl clusterset dns status` shows what is there."},
 	"NoDNSAnswer": {Condition: "DNSAnswers",
 		Means:  "The DNS that this cluster's Pods ask fails for clusterset.local.",
@@ -100,8 +109,9 @@ var Reasons = map[string]Reason{
 	"Reached": {Condition: "PeersReachable", Means: "All other members answer."},
 	"Alone":   {Condition: "PeersReachable", Means: "There is no other member."},
 	"Expired": {Condition: "PeersReachable",
-		Means:  "Neither the agent nor the endpoints of that member answer here, or its Lease has expired.",
-		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between the two."},
+		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired.",
+		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between " +
+			"the two."},
 	"NeverAnswered": {Condition: "PeersReachable",
 		Means:  "If that member dies, this is noticed after a minute in place of five seconds.",
 		Remedy: "Allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` (failover.md)."},

@@ -41,7 +41,7 @@ func main() {
 	out := flag.String("out", "", "file to write the table to, in addition to the screen")
 	flag.IntVar(&o.rounds, "rounds", 200, "changes measured for each line but the restarts'")
 	flag.IntVar(&o.peers, "peers", 40, "simulated members")
-	flag.IntVar(&o.each, "slices", 50, "EndpointRecords of each simulated member")
+	flag.IntVar(&o.each, "slices", 50, "exports of each simulated member, each with one endpoint")
 	flag.IntVar(&o.rate, "rate", 50, "changes a second by the simulated members")
 	flag.BoolVar(&o.ownNames, "own-names", false, "each simulated member exports names of its own; else all the same")
 	flag.StringVar(&o.target, "target", "bench-members", "the target of make, for the page")
@@ -192,7 +192,7 @@ type spending struct {
 }
 
 var recordRequests = regexp.MustCompile(
-	`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointrecords)"[^}]*` +
+	`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointpages)"[^}]*` +
 		`verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
 )
 

@@ -207,7 +207,7 @@ func (b *bench) outage(ctx context.Context, pause time.Duration, peers []*peer, 
 	address := fmt.Sprintf("10.99.%d.%d", u.back.Unix()>>8&255, u.back.Unix()&255)
 	rec := peers[0].records[0]
 	rec.Spec.Revision++
-	rec.Spec.Endpoints[0].Address = address
+	rec.Spec.Endpoints[0].Endpoints[0].Address = address
 	var refused error
 	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
@@ -300,7 +300,7 @@ const hubPage = `# The hub is away and comes back, with %d members
 
 ` + "`make bench-hub`" + ` wrote this page on %s, on one machine of %d CPUs. The hub is a real control plane with our
 controller. Member a is a real cluster with our agent and CoreDNS. The other %d are simulated: each has a
-ServiceAccount, a connection, a Lease, %d EndpointRecords and the five informers of an agent, which list and watch all
+ServiceAccount, a connection, a Lease, %d records of endpoints and the five informers of an agent, which list and watch all
 that is on the hub. They read their lists to the end and do not decode them, since real members do that on machines of
 their own. All of them run on the CPUs of the hub.
 
@@ -339,7 +339,7 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 	}
 	row("a simulated member is in sync", synced, barSync)
 	row("a simulated member has renewed its Lease", renewed, barRenewal)
-	row("the hub takes a change of an EndpointRecord", marked, 0)
+	row("the hub takes a change of a record", marked, 0)
 	row("a change made on the hub's return is in member a's EndpointSlice", reached, 0)
 	fmt.Fprintf(&b.table, "\nThe API server was away for %s. The longest time between two renewals of a member "+
 		"was %.1f s.\nMember a deleted %d imported EndpointSlices (bar: 0; holds: %s).\n",

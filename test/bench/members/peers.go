@@ -35,7 +35,7 @@ type peer struct {
 	config  *rest.Config
 	client  client.Client
 	lease   *coordinationv1.Lease
-	records []*hubv1alpha1.EndpointRecord
+	records []*hubv1alpha1.ServiceExportRecord
 	todo    chan int // which record
 
 	mu     sync.Mutex
@@ -170,15 +170,14 @@ func (p *peer) publish(ctx context.Context, i int, o *options) error {
 				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			},
 		}
-		port := int32(8080)
-		record := &hubv1alpha1.EndpointRecord{
-			ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: fmt.Sprintf("slice-%d.%s", j, p.id)},
-			Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4,
-				Ports:     []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: &port}},
-				Endpoints: []hubv1alpha1.Endpoint{{Address: fmt.Sprintf("10.%d.%d.1", 128+n>>8, n&255)}}},
-		}
-		objects = append(objects, export, record)
-		p.records = append(p.records, record)
+		target := int32(8080)
+		export.Spec.Endpoints = []hubv1alpha1.EndpointGroup{{
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: 80, Target: &target}},
+			Endpoints:   []hubv1alpha1.Endpoint{{Address: fmt.Sprintf("10.%d.%d.1", 128+n>>8, n&255)}},
+		}}
+		objects = append(objects, export)
+		p.records = append(p.records, export)
 	}
 	seconds, renewed := int32(40), metav1.NowMicro()
 	lease := &coordinationv1.Lease{
@@ -224,7 +223,7 @@ func (p *peer) live(ctx context.Context) {
 		case j := <-p.todo:
 			rec := p.records[j]
 			rec.Spec.Revision++
-			rec.Spec.Endpoints[0].Address = fmt.Sprintf("10.%d.%d.%d", 100+n/250%100, j, n%250)
+			rec.Spec.Endpoints[0].Endpoints[0].Address = fmt.Sprintf("10.%d.%d.%d", 100+n/250%100, j, n%250)
 			began := time.Now()
 			if err := p.client.Update(ctx, rec); ctx.Err() == nil {
 				p.note(err, time.Since(began))

@@ -32,8 +32,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// marker is the EndpointRecord that is changed first after an outage.
-const marker = "slice-0.peer0"
+// marker is the record that is changed first after an outage.
+const marker = "peer0." + ns + ".peer0"
 
 // watcher reads the hub as an agent does: the same five kinds, over a connection of its own.
 type watcher struct {
@@ -87,7 +87,7 @@ func watchHub(ctx context.Context, cfg *rest.Config) (*watcher, error) {
 	for resource, group := range map[string]string{
 		"clustersets":          "hub.clusterset-dns.io/v1alpha1",
 		"serviceexportrecords": "hub.clusterset-dns.io/v1alpha1",
-		"endpointrecords":      "hub.clusterset-dns.io/v1alpha1",
+		"endpointpages":        "hub.clusterset-dns.io/v1alpha1",
 		"clusterprofiles":      "multicluster.x-k8s.io/v1alpha1",
 	} {
 		c := &collection{
@@ -164,7 +164,7 @@ func (w *watcher) synced(u *outage) (after time.Duration, ok bool) {
 	for _, l := range w.listed {
 		after = max(after, l.to.Sub(u.back))
 	}
-	order, err := resourceversion.CompareResourceVersion(w.listed["endpointrecords"].version, u.version)
+	order, err := resourceversion.CompareResourceVersion(w.listed["serviceexportrecords"].version, u.version)
 	if err == nil && order >= 0 {
 		return after, true
 	}

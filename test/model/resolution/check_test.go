@@ -86,16 +86,16 @@ var faults = []struct {
 	},
 	{"C4: names: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["sa"] = nil }},
 	{
-		`C4: cluster "us" has no port "http"`,
-		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["http"] = "http" },
+		`C4: cluster "us" has no port 81/TCP`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"][tcp("", 81).Key()] = "http" },
 	},
 	{
-		`C4: port "grpc" of cluster "us" serves "grpc", another port`,
-		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["grpc"] = "grpc" },
+		`C4: port 91/TCP of cluster "us" serves "grpc", another port`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"][tcp("grpc", 91).Key()] = "grpc" },
 	},
 	{
 		`C4: cluster "us" serves port "web", which the union does not have`,
-		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["web"] = "web" },
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"][tcp("web", 80).Key()] = "web" },
 	},
 	{
 		"C5: sessionAffinity: want",
@@ -125,7 +125,7 @@ var faults = []struct {
 	},
 	{"C8: annotations: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Annotations = nil }},
 	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports[1] = tcp("grpc", 91) }},
-	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names["eu"], "http") }},
+	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names["eu"], http80.Key()) }},
 	{
 		`C9: the oldest's port "grpc" is gone`,
 		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = m.Ports[:1] },

@@ -79,13 +79,17 @@ func exposed(export clusterset.Export, m conflict.Merged) error {
 	}
 	var problems []error
 	for own, name := range names {
-		sameName := func(name string) func(clusterset.Port) bool {
-			return func(p clusterset.Port) bool { return p.Name == name }
-		}
-		i, j := slices.IndexFunc(export.Ports, sameName(own)), slices.IndexFunc(m.Ports, sameName(name))
+		i := slices.IndexFunc(
+			export.Ports,
+			func(p clusterset.Port) bool { return p.Protocol == own.Protocol && p.Number == own.Number },
+		)
+		j := slices.IndexFunc(m.Ports, func(p clusterset.Port) bool { return p.Name == name })
 		switch {
 		case i < 0:
-			problems = append(problems, fmt.Errorf("C4: cluster %q has no port %q", export.Cluster, own))
+			problems = append(
+				problems,
+				fmt.Errorf("C4: cluster %q has no port %d/%s", export.Cluster, own.Number, own.Protocol),
+			)
 		case j < 0:
 			problems = append(
 				problems,
@@ -95,7 +99,13 @@ func exposed(export clusterset.Export, m conflict.Merged) error {
 			export.Ports[i].Number != m.Ports[j].Number && m.Type != mcsv1beta1.Headless:
 			problems = append(
 				problems,
-				fmt.Errorf("C4: port %q of cluster %q serves %q, another port", own, export.Cluster, name),
+				fmt.Errorf(
+					"C4: port %d/%s of cluster %q serves %q, another port",
+					own.Number,
+					own.Protocol,
+					export.Cluster,
+					name,
+				),
 			)
 		}
 	}
@@ -116,7 +126,7 @@ func undisturbed(oldest clusterset.Export, m conflict.Merged) error {
 		if port.Name == "" {
 			port.Name = got.Name
 		}
-		if got != port || m.Names[oldest.Cluster][oldest.Ports[i].Name] != got.Name {
+		if got != port || m.Names[oldest.Cluster][oldest.Ports[i].Key()] != got.Name {
 			problems = append(problems, fmt.Errorf("C9: the oldest's port %+v became %+v", oldest.Ports[i], got))
 		}
 	}

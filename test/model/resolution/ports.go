@@ -11,18 +11,18 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// unionPort is a port of the union, and the name that each cluster behind it has for it.
+// unionPort is a port of the union, and the port that each cluster behind it has for it.
 type unionPort struct {
 	clusterset.Port
-	ownName map[string]string // by cluster id
+	own map[string]clusterset.PortKey // by cluster id
 }
 
 // ports is C3 and C4.
 func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 	var union []*unionPort
-	m.Names = map[string]map[string]string{}
+	m.Names = map[string]map[clusterset.PortKey]string{}
 	for _, export := range byAge {
-		m.Names[export.Cluster] = map[string]string{}
+		m.Names[export.Cluster] = map[clusterset.PortKey]string{}
 		for _, port := range export.Ports {
 			union = place(union, port, m.Type == mcsv1beta1.Headless)
 		}
@@ -31,7 +31,7 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 		for _, port := range export.Ports {
 			for _, u := range union {
 				if isPort(u, port, m.Type == mcsv1beta1.Headless) {
-					u.ownName[export.Cluster] = port.Name
+					u.own[export.Cluster] = clusterset.PortKey{Protocol: port.Protocol, Number: port.Number}
 				}
 			}
 		}
@@ -39,7 +39,7 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 	nameTheUnnamed(union)
 	for _, port := range union {
 		m.Ports = append(m.Ports, port.Port)
-		for cluster, own := range port.ownName {
+		for cluster, own := range port.own {
 			m.Names[cluster][own] = port.Name
 		}
 	}
@@ -60,7 +60,7 @@ func place(union []*unionPort, port clusterset.Port, headless bool) []*unionPort
 			return union
 		}
 	}
-	return append(union, &unionPort{port, map[string]string{}})
+	return append(union, &unionPort{port, map[string]clusterset.PortKey{}})
 }
 
 // isPort returns whether a cluster's port is a port of the union. Of a headless union clients learn the number by the

@@ -33,6 +33,17 @@ type (
 	names = map[string]string
 )
 
+// byKey returns, by port, the names that want has by the port's own name.
+func byKey(ports list, want names) map[clusterset.PortKey]string {
+	out := map[clusterset.PortKey]string{}
+	for _, p := range ports {
+		if name, ok := want[p.Name]; ok {
+			out[p.Key()] = name
+		}
+	}
+	return out
+}
+
 // Clusters by age; their ids sort the other way.
 var portCases = []struct {
 	name     string
@@ -140,11 +151,11 @@ func TestC3C4Ports(t *testing.T) {
 	for _, test := range portCases {
 		t.Run(test.name, func(t *testing.T) {
 			var exports []clusterset.Export
-			wantNames := map[string]map[string]string{}
+			wantNames := map[string]map[clusterset.PortKey]string{}
 			for i, ports := range test.clusters {
 				e := export(string(rune('z'-i)), i, func(e *clusterset.Export) { e.Ports = ports })
 				exports = slices.Insert(exports, 0, e)
-				wantNames[e.Cluster] = test.names[i]
+				wantNames[e.Cluster] = byKey(ports, test.names[i])
 			}
 			m := wantDisagree(t, exports, "PortConflict", test.disagree)
 			if !slices.Equal(m.Ports, test.union) {
@@ -181,11 +192,11 @@ func TestC3C4PortsOfAHeadlessImport(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var exports []clusterset.Export
-			wantNames := map[string]map[string]string{}
+			wantNames := map[string]map[clusterset.PortKey]string{}
 			for i, ports := range test.clusters {
 				e := export(string(rune('z'-i)), i, headless, func(e *clusterset.Export) { e.Ports = ports })
 				exports = append(exports, e)
-				wantNames[e.Cluster] = test.names[i]
+				wantNames[e.Cluster] = byKey(ports, test.names[i])
 			}
 			m := wantDisagree(t, exports, "PortConflict", test.disagree)
 			if !slices.Equal(m.Ports, test.union) || !reflect.DeepEqual(m.Names, wantNames) {
@@ -213,7 +224,7 @@ func TestC9YoungerConflictLeavesTheRestAsItWas(t *testing.T) {
 	if want := []reason{"TypeConflict", "PortConflict", "IPFamilyConflict"}; !slices.Equal(reasons, want) {
 		t.Fatalf("reasons: got %q, want %q", reasons, want)
 	}
-	if want := (names{"http": "grpc"}); !reflect.DeepEqual(is.Names["x"], want) {
+	if want := byKey(list{tcp("http", 90)}, names{"http": "grpc"}); !reflect.DeepEqual(is.Names["x"], want) {
 		t.Errorf("names of the younger: got %v, want %v", is.Names["x"], want)
 	}
 	is.Clusters = was.Clusters

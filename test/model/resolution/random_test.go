@@ -141,7 +141,7 @@ func meet(met map[string]int, exports []clusterset.Export) {
 		}
 		for _, own := range e.Ports {
 			p := seenPort{own: own}
-			p.name, p.serves = m.Names[e.Cluster][own.Name]
+			p.name, p.serves = m.Names[e.Cluster][own.Key()]
 			for _, union := range m.Ports {
 				p.nameTaken = p.nameTaken || union.Name == own.Name
 				if union.Protocol == own.Protocol && union.Number == own.Number {

@@ -144,7 +144,7 @@ func TestC1OneExportIsItsOwnResult(t *testing.T) {
 		SessionAffinity: e.SessionAffinity, SessionAffinityConfig: e.SessionAffinityConfig,
 		InternalTrafficPolicy: e.InternalTrafficPolicy, TrafficDistribution: e.TrafficDistribution,
 		Families: e.Families, Labels: e.Labels, Annotations: e.Annotations,
-		Names: map[string]map[string]string{"eu": {"http": "http", "grpc": "grpc"}},
+		Names: map[string]map[clusterset.PortKey]string{"eu": {http80.Key(): "http", grpc90.Key(): "grpc"}},
 	}
 	if got, reasons := Resolve([]clusterset.Export{e}); !reflect.DeepEqual(got, want) || reasons != nil {
 		t.Errorf("got %+v %q, want %+v and no conflict", got, reasons, want)

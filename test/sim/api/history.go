@@ -64,7 +64,7 @@ var collectable = []string{
 	ServiceExport,
 	ServiceImport,
 	ServiceExportRecord,
-	EndpointRecord,
+	EndpointPage,
 }
 
 // Orphans are the objects that the garbage collector is about to delete: all their owners are gone, or an owner waits

@@ -32,7 +32,7 @@ const (
 	ServiceImport       = "ServiceImport"
 	ClusterSet          = "ClusterSet"
 	ServiceExportRecord = "ServiceExportRecord"
-	EndpointRecord      = "EndpointRecord"
+	EndpointPage        = "EndpointPage"
 	ClusterProperty     = "ClusterProperty"
 	ClusterProfile      = "ClusterProfile"
 	ServiceCIDR         = "ServiceCIDR"
@@ -82,9 +82,9 @@ var kinds = map[string]kind{
 		custom: true,
 		status: true,
 	},
-	EndpointRecord: {
+	EndpointPage: {
 		group:  hubv1alpha1.GroupVersion.Group,
-		new:    func() client.Object { return &hubv1alpha1.EndpointRecord{} },
+		new:    func() client.Object { return &hubv1alpha1.EndpointPage{} },
 		custom: true,
 	},
 	ClusterProperty: {

@@ -39,7 +39,7 @@ func MembersWriteTheirOwn(w *Write) error {
 	switch o := o.(type) {
 	case *hubv1alpha1.ServiceExportRecord:
 		owner = o.Spec.ClusterID
-	case *hubv1alpha1.EndpointRecord:
+	case *hubv1alpha1.EndpointPage:
 		owner = o.Spec.ClusterID
 	default:
 		if w.Key.Kind == Lease || w.Key.Kind == ClusterProfile && w.Status {
@@ -224,42 +224,46 @@ func exportRecord(s *Server, oldObject, object client.Object) error {
 			return err
 		}
 	}
+	for i := range spec.Endpoints {
+		if err := endpointGroup(s, k, &spec.Endpoints[i]); err != nil {
+			return err
+		}
+	}
+	if len(spec.Endpoints) > 8 {
+		return s.invalid(k, field.TooMany(path.Child("endpoints"), len(spec.Endpoints), 8))
+	}
 	return nil
 }
 
-func endpointRecord(s *Server, oldObject, object client.Object) error {
-	rec, k := object.(*hubv1alpha1.EndpointRecord), KeyOf(object)
+func endpointPage(s *Server, oldObject, object client.Object) error {
+	page, k := object.(*hubv1alpha1.EndpointPage), KeyOf(object)
 	var was *hubv1alpha1.Origin
-	if old, ok := oldObject.(*hubv1alpha1.EndpointRecord); ok {
+	if old, ok := oldObject.(*hubv1alpha1.EndpointPage); ok {
 		was = &old.Spec.Origin
 	}
-	if err := origin(s, k, &rec.Spec.Origin, was); err != nil {
+	if err := origin(s, k, &page.Spec.Origin, was); err != nil {
 		return err
 	}
-	if _, id, _ := strings.Cut(rec.Name, "."); id != rec.Spec.ClusterID {
+	o := &page.Spec.Origin
+	if page.Name != fmt.Sprintf("%d.%s.%s.%s", page.Spec.Number, o.ServiceName, o.ServiceNamespace, o.ClusterID) {
+		return s.invalid(k, field.Invalid(field.NewPath(""), page.Name,
+			"metadata.name must be <number>.<serviceName>.<serviceNamespace>.<clusterID>"))
+	}
+	return endpointGroup(s, k, &page.Spec.EndpointGroup)
+}
+
+func endpointGroup(s *Server, k Key, group *hubv1alpha1.EndpointGroup) error {
+	if group.AddressType != discoveryv1.AddressTypeIPv4 && group.AddressType != discoveryv1.AddressTypeIPv6 {
 		return s.invalid(
 			k,
-			field.Invalid(
-				field.NewPath(""),
-				rec.Name,
-				"metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot",
-			),
+			field.Invalid(field.NewPath("spec", "addressType"), group.AddressType, "addressType is IPv4 or IPv6"),
 		)
 	}
-	if rec.Spec.AddressType != discoveryv1.AddressTypeIPv4 &&
-		rec.Spec.AddressType != discoveryv1.AddressTypeIPv6 {
-		return s.invalid(
-			k,
-			field.Invalid(
-				field.NewPath("spec", "addressType"),
-				rec.Spec.AddressType,
-				"addressType is IPv4 or IPv6",
-			),
-		)
-	}
-	for _, p := range rec.Spec.Ports {
-		if err := recordPort(s, k, p.Protocol, p.Port); err != nil {
-			return err
+	for _, p := range group.Ports {
+		for _, number := range []*int32{&p.Port, p.Target} {
+			if err := recordPort(s, k, p.Protocol, number); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

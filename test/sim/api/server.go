@@ -262,8 +262,8 @@ func (s *Server) valid(w *Write) error {
 		return serviceImport(s, w.New)
 	case ServiceExportRecord:
 		return exportRecord(s, w.Old, w.New)
-	case EndpointRecord:
-		return endpointRecord(s, w.Old, w.New)
+	case EndpointPage:
+		return endpointPage(s, w.Old, w.New)
 	case ServiceCIDR:
 		old, _ := w.Old.(*networkingv1.ServiceCIDR)
 		return serviceCIDR(s, old, w.New.(*networkingv1.ServiceCIDR))

@@ -75,7 +75,7 @@ func ports(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
 		for i := range exports {
 			e := &exports[i]
 			at := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool {
-				name, ok := m.Names[e.Cluster][own.Name]
+				name, ok := m.Names[e.Cluster][own.Key()]
 				return ok && name == port.Name
 			})
 			switch {
@@ -124,7 +124,7 @@ func withheld(f *Facts, exports []clusterset.Export, exporters []Exporter, m *co
 		e := &exports[i]
 		names := m.Names[e.Cluster]
 		for _, p := range e.Ports {
-			if _, ok := names[p.Name]; !ok {
+			if _, ok := names[p.Key()]; !ok {
 				out = append(out, Withheld{e.Cluster, "port " + portText(p),
 					"an older export uses its name for another port: rename it there"})
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestKnown: what the agent knows is found once each, causes first; Ready repeats one of them, and is none. Of an agent
-// that does not run, nothing is believed.
+// that does not run, nothing counts.
 func TestKnown(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	m := &hubv1alpha1.Membership{}

@@ -128,11 +128,11 @@ func members(ctx context.Context, c *cluster.Cluster, h *facts.Hub) error {
 // exported reads what members export.
 func exported(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	var (
-		records   hubv1alpha1.ServiceExportRecordList
-		endpoints hubv1alpha1.EndpointRecordList
+		records hubv1alpha1.ServiceExportRecordList
+		pages   hubv1alpha1.EndpointPageList
 	)
-	err := list(ctx, c, h.Namespace, &records, &endpoints)
-	h.Records, h.Endpoints = records.Items, endpoints.Items
+	err := list(ctx, c, h.Namespace, &records, &pages)
+	h.Records, h.Pages = records.Items, pages.Items
 	return err
 }
 

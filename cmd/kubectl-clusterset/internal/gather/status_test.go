@@ -92,8 +92,8 @@ func TestListsAreReadPageByPage(t *testing.T) {
 		}
 		last = until
 		asked = append(asked, fmt.Sprintf("%T %s", into, o.Continue))
-		if l, ok := into.(*hubv1alpha1.EndpointRecordList); ok {
-			l.Items = make([]hubv1alpha1.EndpointRecord, 2)
+		if l, ok := into.(*hubv1alpha1.EndpointPageList); ok {
+			l.Items = make([]hubv1alpha1.EndpointPage, 2)
 			l.Continue = map[string]string{"": "more", "more": "most"}[o.Continue]
 		}
 		return nil
@@ -107,7 +107,7 @@ func TestListsAreReadPageByPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(asked) != 3 || slices.ContainsFunc(asked, func(s string) bool {
-		return s == "*v1alpha1.ServiceExportRecordList " || s == "*v1alpha1.EndpointRecordList "
+		return s == "*v1alpha1.ServiceExportRecordList " || s == "*v1alpha1.EndpointPageList "
 	}) {
 		t.Errorf("members are read by %v", asked)
 	}
@@ -115,10 +115,10 @@ func TestListsAreReadPageByPage(t *testing.T) {
 	if err := exported(t.Context(), hub, h); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"*v1alpha1.ServiceExportRecordList ", "*v1alpha1.EndpointRecordList ",
-		"*v1alpha1.EndpointRecordList more", "*v1alpha1.EndpointRecordList most"}; !slices.Equal(asked, want) ||
-		len(h.Endpoints) != 6 {
-		t.Errorf("%v: %d records", asked, len(h.Endpoints))
+	if want := []string{"*v1alpha1.ServiceExportRecordList ", "*v1alpha1.EndpointPageList ",
+		"*v1alpha1.EndpointPageList more", "*v1alpha1.EndpointPageList most"}; !slices.Equal(asked, want) ||
+		len(h.Pages) != 6 {
+		t.Errorf("%v: %d records", asked, len(h.Pages))
 	}
 }
 

@@ -239,9 +239,10 @@ func trialWrites(namespace, forger string) []trialWrite {
 		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
 			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)),
 			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Withdrawn: true}}},
-		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointRecord{
-			ObjectMeta: meta(clusterset.EndpointRecordName("slice", forged)),
-			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4}}},
+		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointPage{
+			ObjectMeta: meta(clusterset.PageName(0, "web", "default", forged)),
+			Spec: hubv1alpha1.EndpointPageSpec{Origin: origin,
+				EndpointGroup: hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}}}},
 	}
 }
 

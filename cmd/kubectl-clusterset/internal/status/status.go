@@ -42,8 +42,8 @@ type Facts struct {
 // Hub is a clusterset's namespace there, with what its members export.
 type Hub struct {
 	facts.Hub
-	Records   []hubv1alpha1.ServiceExportRecord
-	Endpoints []hubv1alpha1.EndpointRecord
+	Records []hubv1alpha1.ServiceExportRecord
+	Pages   []hubv1alpha1.EndpointPage
 }
 
 // Member is the cluster that --context names.
@@ -172,7 +172,7 @@ func Examine(f *Facts) Report {
 	exports, unreadable := parse(records, f.Hub != nil)
 	r.Names = names(exports, records, f.Member)
 	if f.Hub != nil {
-		r.idle(f.Hub.Endpoints)
+		r.idle(f.Hub)
 	}
 	r.findings(f, unreadable)
 	if f.Hub != nil && f.Member != nil {
@@ -230,6 +230,7 @@ func here(m *Member) *Here {
 }
 
 func members(f *Facts) (out []MemberRow) {
+	groups := f.Hub.groups()
 	for i := range f.Hub.Profiles {
 		p := &f.Hub.Profiles[i]
 		row := MemberRow{
@@ -243,9 +244,9 @@ func members(f *Facts) (out []MemberRow) {
 				row.Exports++
 			}
 		}
-		for j := range f.Hub.Endpoints {
-			if rec := &f.Hub.Endpoints[j]; rec.Spec.ClusterID == p.Name {
-				row.Endpoints += len(rec.Spec.Endpoints)
+		for _, g := range groups {
+			if g.cluster == p.Name {
+				row.Endpoints += len(g.group.Endpoints)
 			}
 		}
 		if lease := f.Hub.Lease(p.Name); lease != nil {
@@ -336,17 +337,49 @@ func conflicts(exports []clusterset.Export) (out []string) {
 	return out
 }
 
-// idle sets which exporters of each name have no ready endpoint.
-func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
-	type exporter struct {
-		key
-		cluster string
+// exporter is a cluster that exports a name.
+type exporter struct {
+	key
+	cluster string
+}
+
+// exportedGroup is one group of an exporter's endpoints.
+type exportedGroup struct {
+	exporter
+	group *hubv1alpha1.EndpointGroup
+}
+
+// groups returns all endpoints on the hub: those in records, and those in the pages that a record counts.
+func (h *Hub) groups() (out []exportedGroup) {
+	of := func(o *hubv1alpha1.Origin) exporter {
+		return exporter{key{o.ServiceNamespace, o.ServiceName}, o.ClusterID}
 	}
+	pages := map[exporter]int32{}
+	for i := range h.Records {
+		s := &h.Records[i].Spec
+		pages[of(&s.Origin)] = s.Pages
+		for j := range s.Endpoints {
+			out = append(out, exportedGroup{of(&s.Origin), &s.Endpoints[j]})
+		}
+	}
+	for i := range h.Pages {
+		s := &h.Pages[i].Spec
+		if s.Number < pages[of(&s.Origin)] {
+			out = append(out, exportedGroup{of(&s.Origin), &s.EndpointGroup})
+		}
+	}
+	return out
+}
+
+// idle sets which exporters of each name have no ready endpoint.
+func (r *Report) idle(h *Hub) {
 	ready := map[exporter]bool{}
-	for i := range endpoints {
-		s := &endpoints[i].Spec
-		if slices.ContainsFunc(s.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ptr.Deref(e.Ready, true) }) {
-			ready[exporter{key{s.ServiceNamespace, s.ServiceName}, s.ClusterID}] = true
+	for _, g := range h.groups() {
+		if slices.ContainsFunc(
+			g.group.Endpoints,
+			func(e hubv1alpha1.Endpoint) bool { return ptr.Deref(e.Ready, true) },
+		) {
+			ready[g.exporter] = true
 		}
 	}
 	for i := range r.Names {

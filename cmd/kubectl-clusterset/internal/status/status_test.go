@@ -68,11 +68,35 @@ func record(cluster string) hubv1alpha1.ServiceExportRecord {
 	return rec
 }
 
-// endpoints are ready ones of web.
-func endpoints(cluster string, n int) hubv1alpha1.EndpointRecord {
-	return hubv1alpha1.EndpointRecord{Spec: hubv1alpha1.EndpointRecordSpec{
-		Origin:    hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"},
-		Endpoints: make([]hubv1alpha1.Endpoint, n)}}
+// inline is a record of web with n ready endpoints.
+func inline(cluster string, n int) hubv1alpha1.ServiceExportRecord {
+	rec := record(cluster)
+	rec.Spec.Endpoints = []hubv1alpha1.EndpointGroup{{Endpoints: make([]hubv1alpha1.Endpoint, n)}}
+	return rec
+}
+
+// paged is a record of web that counts one page.
+func paged(cluster string) hubv1alpha1.ServiceExportRecord {
+	rec := record(cluster)
+	rec.Spec.Pages = 1
+	return rec
+}
+
+// page is one of web with n ready endpoints.
+func page(cluster string, number int32, n int) hubv1alpha1.EndpointPage {
+	return hubv1alpha1.EndpointPage{Spec: hubv1alpha1.EndpointPageSpec{
+		Origin:        hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"},
+		Number:        number,
+		EndpointGroup: hubv1alpha1.EndpointGroup{Endpoints: make([]hubv1alpha1.Endpoint, n)}}}
+}
+
+// withoutEndpoints leaves no endpoints of clusters on the hub.
+func withoutEndpoints(f *status.Facts, clusters ...string) {
+	for i := range f.Hub.Records {
+		if spec := &f.Hub.Records[i].Spec; slices.Contains(clusters, spec.ClusterID) {
+			spec.Endpoints, spec.Pages = nil, 0
+		}
+	}
 }
 
 // sound is a clusterset of two without a problem, asked in east.
@@ -98,8 +122,8 @@ func sound() *status.Facts {
 					lease("west", 8*time.Second, time.Second)},
 				Leader: &leads,
 			},
-			Records:   []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
-			Endpoints: []hubv1alpha1.EndpointRecord{endpoints("west", 3), endpoints("east", 1)},
+			Records: []hubv1alpha1.ServiceExportRecord{inline("east", 1), paged("west")},
+			Pages:   []hubv1alpha1.EndpointPage{page("west", 0, 3), page("west", 1, 5)}, // the second is not counted
 		},
 		Member: &status.Member{
 			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow,
@@ -138,7 +162,10 @@ func TestARemedyWorksAsItIsPrinted(t *testing.T) {
 		plant  func(f *status.Facts)
 		remedy string // of the first finding
 	}{
-		"nobody serves a name, seen from the hub": {func(f *status.Facts) { f.Member, f.Hub.Endpoints = nil, nil },
+		"nobody serves a name, seen from the hub": {func(f *status.Facts) {
+			f.Member = nil
+			withoutEndpoints(f, "east", "west")
+		},
 			"in cluster east: kubectl clusterset explain web.shop"},
 		"a conflict, seen from the hub": {func(f *status.Facts) {
 			f.Member, f.Hub.Records[1].Spec.Type = nil, mcsv1beta1.Headless
@@ -209,7 +236,7 @@ func TestT1WhatClientsGetOfASilentMember(t *testing.T) {
 func TestAnotherHubIsNoHubToSetUp(t *testing.T) {
 	f := sound()
 	f.Member.Leases = []coordinationv1.Lease{lease("hub-renewed", time.Second, 0)}
-	f.Hub.Sets, f.Hub.Profiles, f.Hub.Leases, f.Hub.Records, f.Hub.Endpoints = nil, nil, nil, nil, nil
+	f.Hub.Sets, f.Hub.Profiles, f.Hub.Leases, f.Hub.Records, f.Hub.Pages = nil, nil, nil, nil, nil
 	r := status.Examine(f)
 	if len(r.Findings) != 1 || r.Findings[0].Remedy != "name the hub of this cluster with --hub-context" {
 		t.Errorf("%+v", r.Findings)
@@ -219,9 +246,9 @@ func TestAnotherHubIsNoHubToSetUp(t *testing.T) {
 // TestNamesThatNobodyServesAreFound, in one finding.
 func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	f := sound()
-	f.Hub.Endpoints = f.Hub.Endpoints[:1]
-	for i := range f.Hub.Endpoints[0].Spec.Endpoints {
-		f.Hub.Endpoints[0].Spec.Endpoints[i].Ready = new(bool)
+	withoutEndpoints(f, "east")
+	for i := range f.Hub.Pages[0].Spec.Endpoints {
+		f.Hub.Pages[0].Spec.Endpoints[i].Ready = new(bool)
 	}
 	for i := range 6 {
 		rec := record("west")
@@ -263,7 +290,7 @@ func TestWhoServesANameIsShown(t *testing.T) {
 		row    string
 	}{
 		"all do":   {func(*status.Facts) {}, `web\.shop +ClusterSetIP +east,west +yes`},
-		"one does": {func(f *status.Facts) { f.Hub.Endpoints = f.Hub.Endpoints[:1] }, `east \(none ready\),west +yes`},
+		"one does": {func(f *status.Facts) { withoutEndpoints(f, "east") }, `east \(none ready\),west +yes`},
 		"not imported here": {func(f *status.Facts) { f.Member.Imports = nil },
 			`web\.shop +ClusterSetIP +east,west +no`},
 		"another program's": {func(f *status.Facts) { f.Member.Imports[0].Labels = nil },
@@ -558,7 +585,8 @@ func TestFindingsComeFirst(t *testing.T) {
 			}
 		}, "its preference selects no cluster that has a ready endpoint"},
 		{"nobody serves what is exported to this cluster", "web.shop", func(f *status.Facts) {
-			f.Hub.Records[1].Spec.ExportTo, f.Hub.Endpoints = "cluster=north", f.Hub.Endpoints[:1]
+			f.Hub.Records[1].Spec.ExportTo = "cluster=north"
+			withoutEndpoints(f, "east")
 		}, "no cluster that exports it to this one has a ready endpoint"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless },
 			"Conflicting type"},

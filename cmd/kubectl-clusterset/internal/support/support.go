@@ -60,7 +60,7 @@ func (c *Cluster) lists() []listed {
 			regexp.MustCompile("clusterset")},
 	}
 	if c.Namespace != "" {
-		for _, kind := range []string{"ClusterSet", "ServiceExportRecord", "EndpointRecord"} {
+		for _, kind := range []string{"ClusterSet", "ServiceExportRecord", "EndpointPage"} {
 			out = append(out, listed{"hub.clusterset-dns.io/v1alpha1", kind, c.Namespace, nil, nil})
 		}
 		return append(out, listed{"multicluster.x-k8s.io/v1alpha1", "ClusterProfile", c.Namespace, nil, nil},

@@ -54,8 +54,8 @@ type MembershipStatus struct {
 	// hubNamespace is the clusterset's namespace on the hub.
 	// +optional
 	HubNamespace string `json:"hubNamespace,omitempty"`
-	// conditions are HubReachable, CredentialsValid, Admitted, Permitted, RangesDisjoint, DNSAnswers, PeersReachable and
-	// Ready. A message is one sentence, and the URL of what to do. Unknown means that the agent cannot know, mostly
+	// conditions are HubReachable, CredentialsValid, Admitted, Permitted, RangesDisjoint, DNSAnswers, PeersReachable
+	// and Ready. A message is one sentence, and the URL of what to do. Unknown means that the agent cannot know, mostly
 	// because of an earlier condition.
 	// +optional
 	// +listType=map

@@ -7,8 +7,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// ServiceExportRecord says that one member exports one Service. Its name is <service>.<namespace>.<cluster ID>. Only
-// that member may write it. A member that imports the Service keeps a copy in its namespace clusterset-system.
+// ServiceExportRecord says that one member exports one Service, and with which endpoints. Its name is
+// <service>.<namespace>.<cluster ID>. Only that member may write it. Each member keeps a copy without endpoints in its
+// namespace clusterset-system.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=multicluster,shortName=ser
@@ -58,7 +59,8 @@ type Origin struct {
 	ServiceName string `json:"serviceName"`
 
 	// revision grows with every change that the member makes to this record. A reader that has seen a higher one knows
-	// that the hub was restored, and waits until the member has published again.
+	// that the hub was restored, and waits until the member has published again. A change of endpoints alone does not
+	// change the revision of a copy.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740992
@@ -80,11 +82,19 @@ type ServiceExportRecordSpec struct {
 	// +optional
 	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
 
-	// endpointRecords is the number of this export's EndpointRecords and a hash of their names. Another member removes
-	// the endpoints of a missing EndpointRecord only if it sees exactly the others.
+	// endpoints are the backends, at most 100 in all. If there are more, or too many groups, they are in pages.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	EndpointRecords string `json:"endpointRecords,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Endpoints []EndpointGroup `json:"endpoints,omitempty"`
+
+	// pages is the number of this export's EndpointPages, whose numbers begin at 0. Without pages, endpoints has all
+	// backends. The endpoints of a page that is missing on the hub stay in use; those of a page that is not counted do
+	// not. The hub's policy refuses records without this field: agents of before did not put endpoints into records.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Pages int32 `json:"pages"`
 
 	// exportedAt is the creationTimestamp of the ServiceExport, or when the export began again after a withdrawal. In a
 	// conflict, the oldest export wins, among those whose records were created within 10 minutes of the first.
@@ -230,8 +240,7 @@ type ServicePort struct {
 
 // ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
-	// conditions are Published (of the member's own record), Held and EndpointsImported (of another member's record),
-	// and Imported.
+	// conditions are Held and EndpointsImported (of another member's record), and Imported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -240,8 +249,6 @@ type ServiceExportRecordStatus struct {
 
 // The conditions of a member's copies of records.
 const (
-	// ConditionPublished of the member's own record says whether the hub has this revision.
-	ConditionPublished = "Published"
 	// ConditionHeld of another member's record says that the hub no longer has it as it is here, though its owner has
 	// not withdrawn it.
 	ConditionHeld = "Held"
@@ -258,14 +265,6 @@ const ReasonEndpointsRefused = "EndpointsRefused"
 // ReasonNotOwned is the reason of ConditionImported: an object that the import needs belongs to another program.
 const ReasonNotOwned = "NotOwned"
 
-// The reasons of ConditionPublished.
-const (
-	ReasonPublished       = "Published"       // the hub has this revision
-	ReasonPublishedInPart = "PublishedInPart" // it has, without what the message names of the EndpointSlices
-	ReasonWithdrawn       = "Withdrawn"       // the hub has the withdrawal
-	ReasonFailed          = "Failed"          // the hub refused it, or did not answer
-)
-
 // ServiceExportRecordList is a list of ServiceExportRecords.
 //
 // +kubebuilder:object:root=true
@@ -275,36 +274,48 @@ type ServiceExportRecordList struct {
 	Items           []ServiceExportRecord `json:"items"`
 }
 
-// EndpointRecord has the endpoints of one EndpointSlice of an exported Service. Its name is <slice UID>.<cluster
-// ID>. Only that member may write it.
+// EndpointPage has a part of an export's endpoints, if these are too many for its ServiceExportRecord. Its name is
+// <number>.<service>.<namespace>.<cluster ID>. Only that member may write it.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Namespaced,categories=multicluster,shortName=epr
+// +kubebuilder:resource:scope=Namespaced,categories=multicluster,shortName=epp
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
+// +kubebuilder:printcolumn:name="Number",type=integer,JSONPath=`.spec.number`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.addressType`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.contains('.') && self.metadata.name.substring(self.metadata.name.indexOf('.') + 1) == self.spec.clusterID",message="metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot"
-type EndpointRecord struct {
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.split('.')[0] == string(self.spec.number) && self.metadata.name.substring(self.metadata.name.indexOf('.') + 1) == self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID",message="metadata.name must be <number>.<serviceName>.<serviceNamespace>.<clusterID>"
+type EndpointPage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +required
-	Spec EndpointRecordSpec `json:"spec"`
+	Spec EndpointPageSpec `json:"spec"`
 }
 
-// EndpointRecordSpec has the parts of an EndpointSlice that other clusters need.
-type EndpointRecordSpec struct {
+// EndpointPageSpec is one group of endpoints.
+type EndpointPageSpec struct {
 	Origin `json:",inline"`
 
+	// number of the page.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9999
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="number is immutable"
+	Number int32 `json:"number"`
+
+	EndpointGroup `json:",inline"`
+}
+
+// EndpointGroup has endpoints of one address family that listen at the same ports.
+type EndpointGroup struct {
 	// addressType is the family of all addresses.
 	// +required
 	// +kubebuilder:validation:Enum=IPv4;IPv6
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="addressType is immutable"
 	AddressType discoveryv1.AddressType `json:"addressType"`
 
-	// ports are the ports of the slice.
+	// ports are the ports at which the endpoints listen.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -313,33 +324,34 @@ type EndpointRecordSpec struct {
 	// endpoints are the backends.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:MaxItems=100
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
-	// lastChangeTriggerTime is the slice's annotation endpoints.kubernetes.io/last-change-trigger-time. A change of it
-	// alone is not published.
+	// lastChangeTriggerTime is the annotation endpoints.kubernetes.io/last-change-trigger-time of the newest of its
+	// EndpointSlices. A change of it alone is not published.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	LastChangeTriggerTime string `json:"lastChangeTriggerTime,omitempty"`
 }
 
-// EndpointPort is one port of the slice.
+// EndpointPort is where the endpoints of a group listen for one port of the Service.
 type EndpointPort struct {
-	// name of the port of the Service.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	Name string `json:"name,omitempty"`
-
-	// protocol of the port.
+	// protocol of the Service's port.
 	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol"`
 
-	// port is the number at which the endpoints listen. If it is absent, any port is meant.
+	// port is the number of the Service's port.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+
+	// target is the number at which the endpoints listen. If it is absent, any port is meant.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
-	Port *int32 `json:"port,omitempty"`
+	Target *int32 `json:"target,omitempty"`
 
 	// appProtocol of the port.
 	// +optional
@@ -381,11 +393,11 @@ type Endpoint struct {
 	Zone string `json:"zone,omitempty"`
 }
 
-// EndpointRecordList is a list of EndpointRecords.
+// EndpointPageList is a list of EndpointPages.
 //
 // +kubebuilder:object:root=true
-type EndpointRecordList struct {
+type EndpointPageList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []EndpointRecord `json:"items"`
+	Items           []EndpointPage `json:"items"`
 }

@@ -14,7 +14,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&ClusterSet{}, &ClusterSetList{},
 		&ServiceExportRecord{}, &ServiceExportRecordList{},
-		&EndpointRecord{}, &EndpointRecordList{},
+		&EndpointPage{}, &EndpointPageList{},
 		&Membership{}, &MembershipList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -1,4 +1,4 @@
-package record
+package serviceimport
 
 import (
 	"testing"
@@ -59,7 +59,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 		{"nothing", nil, nil, false, keep, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, reason, message := decide(c.shown, c.copied, c.departed)
+			v, reason, message := decideCopy(c.shown, c.copied, c.departed)
 			if v != c.want || reason != c.reason || (v == hold) != (message != "") {
 				t.Errorf("%v %q %q, want %v %q", v, reason, message, c.want, c.reason)
 			}

@@ -1,0 +1,202 @@
+// Package pages decides in which groups an export's endpoints are published: in its record while they are few, else in
+// numbered pages (DESIGN §2). Each event of the hub goes to every member, so a change of one endpoint should change one
+// small object. Endpoints therefore stay in the group in which they are. It is pure.
+package pages
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// Limits say how much one object takes.
+type Limits struct {
+	Endpoints int // of a group, and of a record; a paged export returns to its record with half of it
+	Groups    int // of a record
+}
+
+// OfHub are the limits of the hub's CRDs.
+var OfHub = Limits{Endpoints: 100, Groups: 8}
+
+// Arrange returns the groups for the endpoints of an export's slices. was are the groups that are published now, by
+// number: what is still there keeps its place, so that most groups stay equal. There is a group, perhaps without
+// endpoints, if there is a slice. Arrange changes neither.
+func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+	if len(slicesOf) == 0 {
+		return nil
+	}
+	out := l.keep(was, slicesOf)
+	if n := l.needed(slicesOf); len(out) > 2*n || len(out) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints {
+		out = l.pack(nil, slicesOf)
+	}
+	for i := range out {
+		if i < len(was) && same(&was[i], &out[i]) {
+			out[i].LastChangeTriggerTime = was[i].LastChangeTriggerTime
+		}
+	}
+	return out
+}
+
+// Inline reports whether groups belong into the record. paged says that they are in pages now.
+func (l Limits) Inline(groups []hubv1alpha1.EndpointGroup, paged bool) bool {
+	return l.fits(groups) && (!paged || count(groups) <= l.Endpoints/2)
+}
+
+// Head returns as much of groups as a record takes, for an export whose pages the hub refuses.
+func (l Limits) Head(groups []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+	out, left := slices.Clone(groups[:min(len(groups), l.Groups)]), l.Endpoints
+	for i := range out {
+		out[i].Endpoints = out[i].Endpoints[:min(len(out[i].Endpoints), left)]
+		left -= len(out[i].Endpoints)
+	}
+	return out
+}
+
+func (l Limits) fits(groups []hubv1alpha1.EndpointGroup) bool {
+	return len(groups) <= l.Groups && count(groups) <= l.Endpoints
+}
+
+func count(groups []hubv1alpha1.EndpointGroup) (n int) {
+	for i := range groups {
+		n += len(groups[i].Endpoints)
+	}
+	return n
+}
+
+// needed returns into how few groups the endpoints fit.
+func (l Limits) needed(all []hubv1alpha1.EndpointGroup) (n int) {
+	endpoints := map[string]int{} // by kind
+	for i := range all {
+		endpoints[kind(&all[i])] += len(all[i].Endpoints)
+	}
+	for _, have := range endpoints {
+		n += (have + l.Endpoints - 1) / l.Endpoints
+	}
+	return max(n, 1)
+}
+
+// same reports whether two groups differ at most in the time of what triggered their last change.
+func same(a, b *hubv1alpha1.EndpointGroup) bool {
+	return a.AddressType == b.AddressType && equality.Semantic.DeepEqual(a.Ports, b.Ports) &&
+		equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints)
+}
+
+// kind tells groups apart whose endpoints must not share one.
+func kind(g *hubv1alpha1.EndpointGroup) string {
+	ports, _ := json.Marshal(g.Ports) // strings and numbers cannot fail
+	return string(g.AddressType) + string(ports)
+}
+
+// identity tells the endpoints of a group apart. Pods of the network of their host share an address.
+type identity struct{ address, hostname, pod string }
+
+func identityOf(e *hubv1alpha1.Endpoint) identity { return identity{e.Address, e.Hostname, e.PodName} }
+
+// keep returns the groups of was with what slicesOf says of their endpoints; new endpoints fill places that have become
+// free, and then further groups. A group with nothing left gets what is new.
+func (l Limits) keep(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+	wanted := map[string]map[identity][]hubv1alpha1.Endpoint{} // by kind
+	for i := range slicesOf {
+		g := &slicesOf[i]
+		of := wanted[kind(g)]
+		if of == nil {
+			of = map[identity][]hubv1alpha1.Endpoint{}
+			wanted[kind(g)] = of
+		}
+		for _, e := range g.Endpoints {
+			of[identityOf(&e)] = append(of[identityOf(&e)], e)
+		}
+	}
+	out := make([]hubv1alpha1.EndpointGroup, len(was))
+	for i := range was {
+		out[i] = hubv1alpha1.EndpointGroup{AddressType: was[i].AddressType, Ports: was[i].Ports}
+		of := wanted[kind(&was[i])]
+		for j := range was[i].Endpoints {
+			id := identityOf(&was[i].Endpoints[j])
+			if left := of[id]; len(left) > 0 && len(out[i].Endpoints) < l.Endpoints {
+				out[i].Endpoints, of[id] = append(out[i].Endpoints, left[0]), left[1:]
+			}
+		}
+	}
+	var rest []hubv1alpha1.EndpointGroup
+	for i := range slicesOf {
+		g := slicesOf[i]
+		of := wanted[kind(&g)]
+		g.Endpoints = slices.DeleteFunc(slices.Clone(g.Endpoints), func(e hubv1alpha1.Endpoint) bool {
+			left := of[identityOf(&e)]
+			if len(left) > 0 {
+				of[identityOf(&e)] = left[1:]
+			}
+			return len(left) == 0
+		})
+		rest = append(rest, g)
+	}
+	return l.pack(out, rest)
+}
+
+// pack adds the endpoints of all to groups: to those of their kind with a free place, then to empty ones, then to new
+// ones. Groups that have no endpoints then are left out at the end. If no group has any, the first kind of all has one.
+func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+	newest := map[string]string{} // by kind: the time of the latest trigger
+	kinds := make([]string, len(groups))
+	for i := range groups {
+		kinds[i] = kind(&groups[i])
+	}
+	for i := range all {
+		k := kind(&all[i])
+		if at := all[i].LastChangeTriggerTime; later(at, newest[k]) {
+			newest[k] = at
+		}
+		for _, e := range all[i].Endpoints {
+			at := l.placeFor(k, groups, kinds)
+			if at == len(groups) {
+				groups, kinds = append(groups, hubv1alpha1.EndpointGroup{}), append(kinds, "")
+			}
+			groups[at].AddressType, groups[at].Ports, kinds[at] = all[i].AddressType, all[i].Ports, k
+			groups[at].Endpoints = append(groups[at].Endpoints, e)
+		}
+	}
+	for len(groups) > 0 && len(groups[len(groups)-1].Endpoints) == 0 {
+		groups = groups[:len(groups)-1]
+	}
+	if len(groups) == 0 {
+		groups = []hubv1alpha1.EndpointGroup{{AddressType: all[0].AddressType, Ports: all[0].Ports}}
+		kinds = []string{kind(&all[0])}
+	}
+	for i := range groups {
+		if groups[i].AddressType == "" { // a page that the hub lost, and that nothing fills
+			groups[i].AddressType = all[0].AddressType
+		}
+		groups[i].LastChangeTriggerTime = newest[kinds[i]]
+	}
+	return groups
+}
+
+// placeFor returns the group for another endpoint of a kind; len(groups) for a new one.
+func (l Limits) placeFor(k string, groups []hubv1alpha1.EndpointGroup, kinds []string) int {
+	empty := len(groups)
+	for i := range groups {
+		switch n := len(groups[i].Endpoints); {
+		case n == 0:
+			empty = min(empty, i)
+		case n < l.Endpoints && kinds[i] == k:
+			return i
+		}
+	}
+	return empty
+}
+
+// later reports whether a is a later time than b; "" is none.
+func later(a, b string) bool {
+	x, err := time.Parse(time.RFC3339Nano, a)
+	if err != nil {
+		return false
+	}
+	y, err := time.Parse(time.RFC3339Nano, b)
+	return err != nil || x.After(y) || x.Equal(y) && strings.Compare(a, b) > 0
+}

@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// Published is what the hub shows of one name. The objects belong to the cache and must not be changed.
+type Published struct {
+	Records map[string]*hubv1alpha1.ServiceExportRecord // by cluster ID
+	Pages   map[string]*hubv1alpha1.EndpointPage        // by name
+}
+
+// PublishedOf returns what the hub shows of a name.
+func PublishedOf(
+	ctx context.Context,
+	hub client.Reader,
+	namespace string,
+	name types.NamespacedName,
+) (Published, error) {
+	var out Published
+	of := []client.ListOption{
+		client.InNamespace(namespace), client.MatchingFields{ByService: Key(name)}, client.UnsafeDisableDeepCopy,
+	}
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := hub.List(ctx, &records, of...); err != nil {
+		return out, err
+	}
+	out.Records = make(map[string]*hubv1alpha1.ServiceExportRecord, len(records.Items))
+	for i := range records.Items {
+		out.Records[records.Items[i].Spec.ClusterID] = &records.Items[i]
+	}
+	var pages hubv1alpha1.EndpointPageList
+	if err := hub.List(ctx, &pages, of...); err != nil {
+		return out, err
+	}
+	out.Pages = make(map[string]*hubv1alpha1.EndpointPage, len(pages.Items))
+	for i := range pages.Items {
+		out.Pages[pages.Items[i].Name] = &pages.Items[i]
+	}
+	return out, nil
+}
+
+// Page returns a page of a cluster's export, nil if the hub does not show it.
+func (p Published) Page(of *hubv1alpha1.ServiceExportRecord, number int32) *hubv1alpha1.EndpointPage {
+	o := &of.Spec.Origin
+	return p.Pages[clusterset.PageName(number, o.ServiceName, o.ServiceNamespace, o.ClusterID)]
+}
+
+// Groups returns the endpoints that a cluster's record states. all is false if a part of them is missing.
+func (p Published) Groups(cluster string) (groups []hubv1alpha1.EndpointGroup, all bool) {
+	rec := p.Records[cluster]
+	if rec == nil {
+		return nil, false
+	}
+	if rec.Spec.Pages == 0 {
+		return rec.Spec.Endpoints, true
+	}
+	all = true
+	for i := range rec.Spec.Pages {
+		if page := p.Page(rec, i); page != nil {
+			groups = append(groups, page.Spec.EndpointGroup)
+		} else {
+			all = false
+		}
+	}
+	return groups, all
+}

@@ -1,0 +1,81 @@
+package serviceexport
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// TestC1SinceWhenAnExportCounts: the copy learns when the hub created the record, and keeps that when the hub loses it.
+// An export that begins again after a withdrawal, or states an earlier time, gets a new record, and counts since then.
+// So does one whose cluster has departed.
+func TestC1SinceWhenAnExportCounts(t *testing.T) {
+	exported := export()
+	exported.CreationTimestamp = metav1.NewTime(start.AddDate(-1, 0, 0))
+	m := newMember(t, nil, exported, svc(nil), slice("web-1", 1))
+	published := func() time.Duration { // after the begin of the test, as the copy says
+		t.Helper()
+		m.settle(10)
+		return clusterset.Published(m.copied()).Sub(start).Truncate(time.Minute)
+	}
+	later := func(change func()) {
+		t.Helper()
+		m.now = m.now.Truncate(time.Hour).Add(time.Hour)
+		change()
+	}
+	if got := published(); got != 0 {
+		t.Errorf("a new export counts since %v", got)
+	}
+	later(func() {
+		edit(m, svc(nil), func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+	})
+	if got := published(); got != 0 {
+		t.Errorf("after an edit, it counts since %v", got)
+	}
+	later(m.empty)
+	if got := published(); got != 0 || clusterset.Created(m.copied()).Sub(start) != 2*time.Hour {
+		t.Errorf("the hub lost it, and it counts since %v, created %v", got, clusterset.Created(m.copied()))
+	}
+	later(func() {
+		if err := m.local.Delete(t.Context(), svc(nil)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if published(); !m.record().Spec.Withdrawn || !m.copied().Spec.Withdrawn {
+		t.Fatalf("not withdrawn: %+v", m.record())
+	}
+	later(func() {
+		if err := m.local.Create(t.Context(), svc(nil)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := published(); got != 4*time.Hour || m.record().Spec.Withdrawn || m.endpoints() != "inline: 1" {
+		t.Errorf("exported again, it counts since %v: %+v", got, m.record().Spec)
+	}
+	later(func() { // this cluster is restored from before
+		if err := m.local.Delete(t.Context(), m.copied()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := published(); got != 5*time.Hour || !m.record().Spec.ExportedAt.Equal(&exported.CreationTimestamp) {
+		t.Errorf("with an earlier exportedAt, it counts since %v: %+v", got, m.record().Spec)
+	}
+	later(func() {
+		set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "prod"}}
+		set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east", At: metav1.NewTime(m.now)}}
+		m.restore(set)
+		m.empty()
+	})
+	if got := published(); got != 6*time.Hour {
+		t.Errorf("evicted and a member again, it counts since %v", got)
+	}
+	if valid := m.ready(); valid.Reason != string(mcsv1beta1.ServiceExportReasonExported) {
+		t.Errorf("%+v", valid)
+	}
+}

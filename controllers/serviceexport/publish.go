@@ -1,0 +1,281 @@
+package serviceexport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// publish makes the hub show what is decided: first pages, then the record that states them, then it deletes pages that
+// are not stated. It returns when to look again, and whether the hub has it. A page that the hub refuses is not stated.
+func (r *reconciler) publish(
+	ctx context.Context,
+	s *state,
+	d *decision,
+) (again time.Duration, published bool, err error) {
+	if r.Hub() == nil {
+		return 0, false, nil // allExports asks again
+	}
+	if !r.Lease.MayPublish() {
+		return askAgain, false, nil
+	}
+	if wait := r.unseen(s); wait > 0 {
+		s.waits = true
+		return wait, false, nil
+	}
+	if s.shown != nil && clusterset.Spent(s.shown.Spec.Revision) {
+		again, err = r.recreate(ctx, s, s.shown)
+		return again, false, err
+	}
+	record := d.record
+	record.Endpoints, record.Pages = nil, 0
+	var refused error
+	if d.exports {
+		if isReplaced(s.shown, &record) {
+			if err := r.deletePrevious(ctx, s); err != nil {
+				return 0, false, err
+			}
+		}
+		again, refused = r.setEndpoints(ctx, s, d, &record)
+	}
+	next, err := r.publishRecord(ctx, s, record)
+	if again = sooner(again, next); err == nil {
+		err = r.deletePages(ctx, s, record)
+	}
+	err = errors.Join(refused, err)
+	return again, err == nil && s.shown != nil, err
+}
+
+// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record.
+func (r *reconciler) setEndpoints(
+	ctx context.Context, s *state, d *decision, record *hubv1alpha1.ServiceExportRecordSpec,
+) (again time.Duration, err error) {
+	paged := s.shown != nil && s.shown.Spec.Pages > 0
+	groups := r.Pages.Arrange(s.groups(), d.groups)
+	if r.Pages.Inline(groups, paged) {
+		record.Endpoints = groups
+		return 0, nil
+	}
+	stated, all := int32(0), true
+	var errs []error
+	for i := range groups {
+		number := int32(i)
+		wait, failed := r.publishPage(ctx, s, number, groups[i])
+		again, errs = sooner(again, wait), append(errs, failed)
+		if all = all && s.pages[number] != nil; all {
+			stated++
+		}
+	}
+	if record.Pages = stated; stated == 0 {
+		record.Endpoints = r.Pages.Head(groups)
+	}
+	return again, errors.Join(errs...)
+}
+
+// groups returns the groups that the hub shows, by number.
+func (s *state) groups() (out []hubv1alpha1.EndpointGroup) {
+	if s.shown != nil && s.shown.Spec.Pages == 0 && !s.shown.Spec.Withdrawn {
+		return s.shown.Spec.Endpoints
+	}
+	for number := range s.pages {
+		for len(out) <= int(number) {
+			out = append(out, hubv1alpha1.EndpointGroup{})
+		}
+	}
+	for number, page := range s.pages {
+		out[number] = page.Spec.EndpointGroup
+	}
+	return out
+}
+
+// publishPage writes one page, if the hub's differs. It sets s.pages to what the hub has then.
+func (r *reconciler) publishPage(
+	ctx context.Context, s *state, number int32, group hubv1alpha1.EndpointGroup,
+) (again time.Duration, err error) {
+	origin := hubv1alpha1.Origin{ClusterID: r.Cluster, ServiceNamespace: s.name.Namespace, ServiceName: s.name.Name}
+	content := hubv1alpha1.EndpointPageSpec{Origin: origin, Number: number, EndpointGroup: group}
+	shown := s.pages[number]
+	page := &hubv1alpha1.EndpointPage{}
+	page.Namespace = r.HubNamespace
+	page.Name = clusterset.PageName(number, s.name.Name, s.name.Namespace, r.Cluster)
+	if shown != nil {
+		if clusterset.Spent(shown.Spec.Revision) {
+			delete(s.pages, number)
+			return r.recreate(ctx, s, shown)
+		}
+		is := shown.Spec
+		is.Revision = 0
+		if _, restored := r.highest(page.Name, shown.Spec.Revision); !restored {
+			if equality.Semantic.DeepEqual(is, content) {
+				return 0, nil
+			}
+			if wait := r.leave(page.Name, kube.Version(shown), content, r.Now()); wait > 0 {
+				return wait, nil
+			}
+		}
+		page = shown.DeepCopy()
+	} else if wait := r.recreateIn(page.Name, r.Now()); wait > 0 {
+		return wait, nil
+	}
+	page.Spec = *content.DeepCopy() // the client decodes the answer into it, and content shares memory with caches
+	page.Spec.Revision = r.nextRevision(s)
+	if err := r.write(ctx, s, page, content); err != nil {
+		return 0, err
+	}
+	s.pages[number] = page
+	return 0, nil
+}
+
+// publishRecord writes the record, if the hub's differs, and keeps a withdrawal as long as it is needed. It sets
+// s.shown to what the hub has then.
+func (r *reconciler) publishRecord(
+	ctx context.Context, s *state, content hubv1alpha1.ServiceExportRecordSpec,
+) (again time.Duration, err error) {
+	content.Revision = 0
+	name := r.recordName(s)
+	if s.shown == nil {
+		if content.ServiceName == "" { // pages without a record: they only go
+			return 0, nil
+		}
+		if wait := r.recreateIn(name, r.Now()); wait > 0 {
+			return wait, nil
+		}
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		rec.Namespace, rec.Name = r.HubNamespace, name
+		return 0, r.writeRecord(ctx, s, rec, content)
+	}
+	if _, restored := r.highest(name, s.shown.Spec.Revision); !restored {
+		if content.Withdrawn && s.isWithdrawn(&content) {
+			if again, err = r.retain(ctx, s); s.shown == nil || err != nil {
+				return again, err
+			}
+		}
+		is := s.shown.Spec
+		is.Revision = 0
+		older := s.own != nil && s.shown.Spec.Revision < s.own.Spec.Revision && !clusterset.Spent(s.own.Spec.Revision)
+		if !older && equality.Semantic.DeepEqual(is, content) {
+			return again, nil
+		}
+		if wait := r.leave(name, kube.Version(s.shown), content, r.Now()); !older && wait > 0 {
+			return sooner(again, wait), nil
+		}
+	}
+	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: *s.shown.ObjectMeta.DeepCopy()}
+	return again, r.writeRecord(ctx, s, rec, content)
+}
+
+func (r *reconciler) writeRecord(
+	ctx context.Context, s *state, rec *hubv1alpha1.ServiceExportRecord, content hubv1alpha1.ServiceExportRecordSpec,
+) error {
+	rec.Spec = *content.DeepCopy() // the client decodes the answer into it, and content shares memory with caches
+	rec.Spec.Revision = r.nextRevision(s)
+	if err := r.write(ctx, s, rec, content); err != nil {
+		return err
+	}
+	s.shown = rec
+	return nil
+}
+
+// isReplaced returns whether an export needs a new record on the hub. The hub's policy lets no record return from a
+// withdrawal or state an earlier exportedAt: its creation time says since when it counts (C1).
+func isReplaced(shown *hubv1alpha1.ServiceExportRecord, record *hubv1alpha1.ServiceExportRecordSpec) bool {
+	if shown == nil {
+		return false
+	}
+	was, is := shown.Spec.ExportedAt, record.ExportedAt
+	return shown.Spec.Withdrawn || was != nil && is != nil && is.Before(was)
+}
+
+// deletePrevious deletes the record on the hub. This pass creates the next one.
+func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
+	log.FromContext(ctx).Info("an export begins again with a new record", "record", s.shown.Name)
+	if err := r.prove(ctx, s, s.shown); err != nil {
+		return err
+	}
+	last := s.shown.Spec.Revision
+	if err := r.deleteFromHub(ctx, s, s.shown); err != nil {
+		return err
+	}
+	r.highest(s.shown.Name, last) // the next one must be higher
+	s.shown = nil
+	return nil
+}
+
+// deletePages deletes the pages that the hub's record does not state.
+func (r *reconciler) deletePages(ctx context.Context, s *state, record hubv1alpha1.ServiceExportRecordSpec) error {
+	if s.shown != nil && s.shown.Spec.Pages != record.Pages || s.shown == nil && !record.Withdrawn {
+		return nil
+	}
+	var errs []error
+	numbers := make([]int32, 0, len(s.pages))
+	for number := range s.pages {
+		numbers = append(numbers, number)
+	}
+	slices.Sort(numbers) // a seed of the simulation must replay
+	for _, number := range numbers {
+		if page := s.pages[number]; number >= record.Pages {
+			log.FromContext(ctx).Info("deleting a page", "page", page.Name)
+			errs = append(errs, r.deleteFromHub(ctx, s, page))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// age returns how long ago a record was withdrawn.
+func age(rec *hubv1alpha1.ServiceExportRecord, now time.Time) time.Duration {
+	if rec.Spec.WithdrawnAt == nil {
+		return withdrawal.MaxRetention
+	}
+	return now.Sub(rec.Spec.WithdrawnAt.Time)
+}
+
+// retain deletes a withdrawn record once every other member has acknowledged it, or returns when to look again. It
+// deletes the copy, too, because nothing needs it any more.
+func (r *reconciler) retain(ctx context.Context, s *state) (again time.Duration, err error) {
+	since, acknowledged := age(s.shown, r.Now()), false
+	if since >= withdrawal.MinRetention {
+		members, err := kube.Members(ctx, r.Hub(), r.HubNamespace)
+		if err != nil {
+			return 0, err
+		}
+		find := func(version string) *hubv1alpha1.ServiceExportRecord {
+			return tombstone(ctx, r.Hub(), r.HubNamespace, version)
+		}
+		acknowledged = withdrawal.Acknowledged(s.shown, members, find)
+	}
+	if again = withdrawal.Wait(since, acknowledged); again > 0 {
+		return again, nil
+	}
+	if s.own != nil {
+		if err := kube.DeleteUnchanged(ctx, r.Local, s.own); err != nil {
+			return 0, err
+		}
+		s.own = nil
+	}
+	log.FromContext(ctx).Info("deleting a withdrawn record", "record", s.shown.Name, "acknowledged", acknowledged)
+	err = r.deleteFromHub(ctx, s, s.shown)
+	r.deleted(s.shown.Name, r.Now()) // the cache may show the copy a little longer
+	s.shown = nil
+	return 0, err
+}
+
+// tombstone returns the withdrawn record on the hub with this version, or nil.
+func tombstone(ctx context.Context, hub client.Reader, namespace, version string) *hubv1alpha1.ServiceExportRecord {
+	var found hubv1alpha1.ServiceExportRecordList
+	err := hub.List(ctx, &found, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByTombstone: version})
+	if err != nil || len(found.Items) == 0 {
+		return nil
+	}
+	return &found.Items[0]
+}

@@ -1,0 +1,318 @@
+package serviceimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// BackdateTolerance is how much older than its record on the hub an export may claim to be before an Event reports it
+// (E9). The claim decides conflicts only among records that the hub created within conflict.Window of the first.
+const BackdateTolerance = 10 * time.Minute
+
+// action is what to do with the copy of another member's record.
+type action int
+
+const (
+	keep   action = iota // nothing
+	follow               // update it from the hub
+	hold                 // keep it, although the hub says otherwise, and report that
+	drop                 // delete it
+)
+
+// decideCopy returns what to do with a copy. shown is the record on the hub; either may be nil. departed says that the
+// owner departed after it published the copied record. With hold, reason and message are those of the condition Held,
+// or of the Event if there is no copy.
+func decideCopy(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (a action, reason, message string) {
+	switch {
+	case shown == nil && copied == nil:
+		return keep, "", ""
+	case shown == nil && (copied.Spec.Withdrawn || departed):
+		return drop, "", ""
+	case shown == nil:
+		return hold, "Absent", "The hub does not show this record, but its owner has not withdrawn it. It stays."
+	case copied == nil && shown.Spec.Withdrawn:
+		return keep, "", ""
+	case isOlder(shown, copied):
+		return hold, "OlderRevision", fmt.Sprintf(
+			"The hub shows revision %d, which is older than %d, as after a restore. "+
+				"Revision %[2]d stays in effect until its owner publishes again.", shown.Spec.Revision,
+			copied.Spec.Revision)
+	}
+	if !shown.Spec.Withdrawn {
+		if _, err := clusterset.ParseExport(shown); err != nil {
+			return hold, "Refused", fmt.Sprintf("The record on the hub is not imported: %v.", err)
+		}
+	}
+	return follow, "", ""
+}
+
+// isOlder reports whether a restored hub shows an older record than the copy is of. Either may be nil.
+func isOlder(shown, copied *hubv1alpha1.ServiceExportRecord) bool {
+	return shown != nil && copied != nil && shown.Spec.Revision < copied.Spec.Revision &&
+		!shown.CreationTimestamp.After(clusterset.Created(copied))
+}
+
+// copier keeps the copies of other members' records.
+type copier struct{ Config }
+
+// copyRecords brings the copies of other members' records up to date, in this cluster and in s. Absence is not deletion
+// (DESIGN §2): a copy changes only for a newer, valid revision, and is deleted only if its owner withdrew it or
+// departed. A cluster whose copy cannot be written is in s.unwritten.
+func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
+	if !s.hub {
+		return nil
+	}
+	copied := map[string]*hubv1alpha1.ServiceExportRecord{}
+	for i := range s.copies {
+		copied[s.copies[i].Spec.ClusterID] = s.copies[i]
+	}
+	clusters := map[string]bool{}
+	for cluster := range copied {
+		clusters[cluster] = true
+	}
+	for cluster := range s.published.Records {
+		clusters[cluster] = true
+	}
+	delete(clusters, c.Cluster) // serviceexport has written that
+	s.copies = slices.DeleteFunc(s.copies, func(rec *hubv1alpha1.ServiceExportRecord) bool {
+		return rec.Spec.ClusterID != c.Cluster
+	})
+	var errs []error
+	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
+		is, err := c.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
+		switch {
+		case err == nil:
+		case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+			return err // the next pass sees what is there
+		default:
+			errs = append(errs, err)
+			s.unwritten[cluster] = true
+		}
+		if is != nil {
+			s.copies = append(s.copies, is)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// copyRecord brings one copy up to date, and returns it; nil if there is none.
+func (c copier) copyRecord(
+	ctx context.Context, s *snapshot, shown, copied *hubv1alpha1.ServiceExportRecord,
+) (*hubv1alpha1.ServiceExportRecord, error) {
+	logger := log.FromContext(ctx)
+	if s.excluded || s.assumed && copied == nil {
+		if copied != nil {
+			logger.Info("an export ended: its namespace must not be used", "record", copied.Name)
+			return nil, kube.Delete(ctx, c.Local, copied)
+		}
+		if !shown.Spec.Withdrawn {
+			c.refuseRecord(
+				shown,
+				fmt.Sprintf("the ClusterSet's spec.namespaces excludes namespace %s.", s.name.Namespace),
+			)
+		}
+		return nil, nil
+	}
+	departed := copied != nil && shown == nil && clusterset.Created(copied).Before(s.departed[copied.Spec.ClusterID])
+	a, reason, message := decideCopy(shown, copied, departed)
+	switch {
+	case a == follow:
+		return c.follow(ctx, shown, copied, s.departed[shown.Spec.ClusterID])
+	case a == drop && !departed && s.hasFrom(copied.Spec.ClusterID):
+		return copied, nil // it says that what is still imported must go; the pass after that drops it
+	case a == drop:
+		logger.Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
+		return nil, kube.Delete(ctx, c.Local, copied)
+	case a == hold && copied == nil:
+		c.refuseRecord(shown, message)
+		return nil, nil
+	case a == hold:
+		return c.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
+	}
+	return copied, nil
+}
+
+// refuseRecord raises an Event where the copy would be.
+func (c copier) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message string) {
+	about := shown.DeepCopy()
+	about.Namespace = kube.SystemNamespace
+	c.Events.Event(about, kube.Warning, "RecordRefused", message)
+}
+
+// hasFrom returns whether an import has something from a cluster.
+func (s *snapshot) hasFrom(cluster string) bool {
+	return s.imp != nil && kube.Owned(s.imp) && slices.ContainsFunc(s.imp.Status.Clusters,
+		func(c mcsv1beta1.ClusterStatus) bool {
+			return c.Cluster == cluster
+		}) ||
+		slices.ContainsFunc(s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster })
+}
+
+// follow updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held. departed
+// is when the owner did last.
+func (c copier) follow(
+	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, departed time.Time,
+) (*hubv1alpha1.ServiceExportRecord, error) {
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	if copied != nil {
+		rec.ObjectMeta, rec.Spec, rec.Status = *copied.ObjectMeta.DeepCopy(), copied.Spec, copied.Status
+	}
+	clusterset.SetPublished(rec, shown, departed)
+	if copied == nil || !clusterset.SameFacts(&shown.Spec, &copied.Spec) {
+		rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, clusterset.Facts(shown.DeepCopy().Spec)
+	}
+	claim := backdated(rec)
+	if claim != "" {
+		metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationBackdated, claim)
+	}
+	if copied != nil && rec.Spec.Revision == copied.Spec.Revision && maps.Equal(rec.Annotations, copied.Annotations) {
+		return c.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
+	}
+	log.FromContext(ctx).
+		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
+	write := func() error { return c.Local.Create(ctx, rec) }
+	if copied != nil {
+		write = func() error { return c.Local.Update(ctx, rec) }
+	}
+	if err := write(); err != nil {
+		return copied, err
+	}
+	if claim != "" {
+		c.reportBackdated(rec, claim)
+	}
+	return c.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
+}
+
+// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
+const annotationBackdated = "clusterset-dns.io/backdated"
+
+// backdated returns the exportedAt of a copy if it is older than it can be (E9) and not yet reported, else "".
+func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
+	at := copied.Spec.ExportedAt
+	if at == nil || copied.Spec.Withdrawn || clusterset.Published(copied).Sub(at.Time) <= BackdateTolerance {
+		return ""
+	}
+	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
+		return ""
+	}
+	return claim
+}
+
+func (c copier) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
+	s := &copied.Spec
+	c.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
+		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. It may have joined late, or "+
+			"its clock is wrong. In conflicts, that age counts only if the export was published within %v of the "+
+			"first "+
+			"one of the name. Otherwise it ranks last.",
+		s.ClusterID,
+		s.ServiceNamespace,
+		s.ServiceName,
+		claim,
+		clusterset.Published(copied).UTC().Format(time.RFC3339),
+		conflict.Window,
+	))
+}
+
+// setHeld sets the condition Held and returns the copy. It does not add Held False to a copy that was never held.
+func (c copier) setHeld(
+	ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, status metav1.ConditionStatus, reason, message string,
+) (*hubv1alpha1.ServiceExportRecord, error) {
+	if status == metav1.ConditionFalse &&
+		!meta.IsStatusConditionTrue(copied.Status.Conditions, hubv1alpha1.ConditionHeld) {
+		return copied, nil
+	}
+	held := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
+	all, changed := conditions.Set(
+		copied.Status.Conditions, []metav1.Condition{held}, copied.Generation, metav1.NewTime(c.Now()),
+	)
+	if !changed {
+		return copied, nil
+	}
+	rec := copied.DeepCopy()
+	rec.Status.Conditions = all
+	if err := c.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
+		return copied, err
+	}
+	if status == metav1.ConditionTrue {
+		c.Events.Event(rec, kube.Warning, "RecordHeld", message)
+	}
+	return rec, nil
+}
+
+// Acknowledge sets withdrawal.AnnotationAcknowledged on a member's Lease: the newest withdrawn record on the hub for
+// which no copy here is still to follow it or an older one, and nothing without a copy is still imported. It reads
+// caches only.
+func Acknowledge(
+	ctx context.Context, local, hub client.Reader, hubNamespace, cluster string, lease *coordinationv1.Lease,
+) error {
+	var list hubv1alpha1.ServiceExportRecordList
+	if err := hub.List(ctx, &list, client.InNamespace(hubNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByTombstone: kube.AllTombstones}); err != nil {
+		return err
+	}
+	var tombstones []*hubv1alpha1.ServiceExportRecord
+	for i := range list.Items {
+		if list.Items[i].Spec.ClusterID != cluster {
+			tombstones = append(tombstones, &list.Items[i])
+		}
+	}
+	var failed error
+	newest := withdrawal.Newest(tombstones, func(rec *hubv1alpha1.ServiceExportRecord) bool {
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: rec.Name}
+		copied, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, local, name)
+		if err == nil && copied == nil {
+			var imported bool
+			imported, err = importsFrom(ctx, local, rec)
+			failed = errors.Join(failed, err)
+			return err == nil && !imported
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			return false
+		}
+		a, _, _ := decideCopy(rec, copied, false)
+		return copied.Spec.Withdrawn || a != follow
+	})
+	acknowledged := ""
+	if newest != nil {
+		acknowledged = kube.Version(newest)
+	}
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, withdrawal.AnnotationAcknowledged, acknowledged)
+	return failed
+}
+
+// importsFrom returns whether the import of a record's name has something from its cluster.
+func importsFrom(ctx context.Context, local client.Reader, rec *hubv1alpha1.ServiceExportRecord) (_ bool, err error) {
+	name := kube.Exported(rec)
+	s := snapshot{}
+	if s.imp, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, local, name); err != nil {
+		return false, err
+	}
+	var imported discoveryv1.EndpointSliceList
+	err = local.List(ctx, &imported, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByImport: kube.Key(name)})
+	s.imported = kube.ByName(imported.Items)
+	return s.hasFrom(rec.Spec.ClusterID), err
+}

@@ -1,0 +1,261 @@
+package serviceimport
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+)
+
+// foundSources are the endpoints that the exporting clusters publish.
+type foundSources struct {
+	sources  []*endpoints.Source
+	held     bool // some stay as they were imported: what the hub shows is incomplete, older than before, or invalid
+	findings []finding
+	refused  map[string]string // by cluster: which of its endpoints this cluster refuses, and what to do
+}
+
+// published is one group of endpoints on the hub.
+type published struct {
+	source            string // endpoints.SourceName
+	created, revision int64  // of the record or page
+	group             *hubv1alpha1.EndpointGroup
+}
+
+// reader reads what clusters publish.
+type reader struct{ Config }
+
+// sources returns this cluster's own slices and the endpoints that the hub shows of other clusters.
+func (r reader) sources(
+	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
+) (out foundSources) {
+	out.refused = map[string]string{}
+	imported := map[string]map[string]*discoveryv1.EndpointSlice{} // by cluster and source
+	for _, slice := range e.managed {
+		cluster := sourceCluster(slice)
+		if imported[cluster] == nil {
+			imported[cluster] = map[string]*discoveryv1.EndpointSlice{}
+		}
+		imported[cluster][slice.Annotations[endpoints.AnnotationSource]] = slice
+	}
+	for _, cluster := range m.Clusters { // sorted, so that a seed of the simulation replays
+		switch {
+		case m.Names[cluster] == nil: // an import stands in for it
+		case cluster == r.Cluster:
+			out.sources = append(out.sources, s.nativeSources(r.Cluster)...)
+		default:
+			r.addCluster(&out, s, cluster, imported[cluster], imp)
+		}
+	}
+	return out
+}
+
+// addCluster adds the sources of one other cluster. imported is what was imported of it, by source. What its record
+// does not state has gone; what it states and the hub does not show is merely missing.
+func (r reader) addCluster(
+	out *foundSources, s *snapshot, cluster string, imported map[string]*discoveryv1.EndpointSlice,
+	imp *mcsv1beta1.ServiceImport,
+) {
+	rec := s.published.Records[cluster]
+	reverted := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster))
+	if !reverted && rec.Spec.Pages == 0 {
+		for _, slice := range imported {
+			src, err := endpoints.Restore(slice)
+			reverted = reverted || err == nil && src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
+		}
+	}
+	if !reverted {
+		if _, err := clusterset.ParseExport(rec); err != nil {
+			reverted = true // copyRecords reports it
+		}
+	}
+	names := slicesByName(imported)
+	if reverted { // the owner is about to publish its latest version again
+		out.held = true
+		for _, name := range names {
+			r.hold(out, imported[name])
+		}
+		return
+	}
+	stated, missing := s.groupsOf(rec)
+	for _, p := range stated {
+		r.addGroup(out, cluster, p, imported[p.source], imp)
+		delete(imported, p.source)
+	}
+	for _, name := range names {
+		slice := imported[name]
+		if slice == nil {
+			continue
+		}
+		src, err := endpoints.Restore(slice)
+		later := err == nil && src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
+		if missing[name] || later {
+			r.hold(out, slice)
+		}
+	}
+	out.held = out.held || len(missing) > 0
+}
+
+func slicesByName(imported map[string]*discoveryv1.EndpointSlice) (names []string) {
+	for name := range imported {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// groupsOf returns the groups that a record states, and the sources of the pages that the hub does not show.
+func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []published, missing map[string]bool) {
+	cluster := rec.Spec.ClusterID
+	for i := range rec.Spec.Endpoints {
+		if rec.Spec.Pages == 0 {
+			stated = append(stated, published{
+				endpoints.SourceName(
+					i,
+					cluster,
+				),
+				rec.CreationTimestamp.Unix(),
+				rec.Spec.Revision,
+				&rec.Spec.Endpoints[i],
+			})
+		}
+	}
+	for i := range rec.Spec.Pages {
+		source, page := endpoints.SourceName(int(i), cluster), s.published.Page(rec, i)
+		if page == nil || clusterset.ParsePage(page) != nil {
+			if missing == nil {
+				missing = map[string]bool{}
+			}
+			missing[source] = true
+			continue
+		}
+		stated = append(stated, published{
+			source, page.CreationTimestamp.Unix(), page.Spec.Revision, &page.Spec.EndpointGroup,
+		})
+	}
+	return stated, missing
+}
+
+// addGroup adds the source for one group on the hub. slice is what was imported of it, or nil.
+func (r reader) addGroup(
+	out *foundSources, cluster string, p published, slice *discoveryv1.EndpointSlice, imp *mcsv1beta1.ServiceImport,
+) {
+	var previous endpoints.Source
+	if slice != nil {
+		if src, err := endpoints.Restore(slice); err == nil {
+			previous = src
+		}
+	}
+	if slice != nil && previous.NewerThan(p.created, p.revision) {
+		r.hold(out, slice)
+		return
+	}
+	group, refused, err := clusterset.ParseGroup(p.group, r.Reserved)
+	if err != nil {
+		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
+			"Importing endpoints of cluster %s failed: %v.", cluster, err)})
+		out.refused[cluster] = fmt.Sprintf("importing endpoints of cluster %s failed: %v; use the same version of "+
+			"clusterset-controller in both clusters", cluster, err)
+		if slice != nil {
+			r.hold(out, slice)
+		}
+		return
+	}
+	if len(refused) > 0 {
+		out.refused[cluster] = fmt.Sprintf("this cluster refuses addresses of cluster %s: %s; change them there, or "+
+			"--reserved-cidrs of this cluster's agent if the message names it",
+			cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
+	}
+	if len(refused) > 0 && (previous.Created != p.created || previous.Revision != p.revision) {
+		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(
+			"Cluster %s publishes addresses that no other cluster may claim: %s. Its other endpoints are imported.",
+			cluster, strings.Join(refused[:min(len(refused), 5)], "; "))})
+	}
+	out.sources = append(out.sources, &endpoints.Source{
+		Name: p.source, ClusterID: cluster, Created: p.created, Revision: p.revision, EndpointGroup: group,
+	})
+}
+
+// hold adds the source of an imported slice as it is, without addresses that no other cluster may claim (S4):
+// --reserved-cidrs may be newer than the slice.
+func (r reader) hold(out *foundSources, slice *discoveryv1.EndpointSlice) {
+	out.held = true
+	src, err := endpoints.Restore(slice)
+	if err != nil {
+		return
+	}
+	src.Native = slices.DeleteFunc(slices.Clone(src.Native), func(e discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
+	})
+	out.sources = append(out.sources, &src)
+}
+
+// nativeSources returns the slices of this cluster's own Service.
+func (s *snapshot) nativeSources(own string) (out []*endpoints.Source) {
+	for _, slice := range s.native {
+		if src := s.nativeSource(own, slice); src != nil {
+			out = append(out, src)
+		}
+	}
+	return out
+}
+
+// nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
+func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *endpoints.Source {
+	name := endpoints.NativeName(slice.UID, own)
+	var was []hubv1alpha1.EndpointPort
+	for _, imported := range s.imported {
+		if imported.Annotations[endpoints.AnnotationSource] == name {
+			if src, err := endpoints.Restore(imported); err == nil {
+				was = src.Ports
+			}
+		}
+	}
+	group, _, ok := clusterset.GroupOf(s.servicePorts(), was, slice)
+	if !ok {
+		return nil
+	}
+	native := make([]discoveryv1.Endpoint, 0, len(slice.Endpoints))
+	for _, e := range slice.Endpoints {
+		if len(e.Addresses) > 0 {
+			e.Addresses = []string{clusterset.Canonical(e.Addresses[0])} // as in other clusters
+			native = append(native, e)
+		}
+	}
+	return &endpoints.Source{
+		Name: name, ClusterID: own, Revision: slice.Generation, EndpointGroup: group, Native: native,
+	}
+}
+
+// servicePorts returns the ports of this cluster's own Service as its copy has them. Slices may have new names for some
+// that the Service has, and the copy has not yet.
+func (s *snapshot) servicePorts() (out []hubv1alpha1.ServicePort) {
+	copied := s.copyOf(s.own.Cluster)
+	if copied == nil {
+		return nil
+	}
+	out = slices.Clone(copied.Spec.Ports)
+	if s.service == nil {
+		return out
+	}
+	for _, p := range clusterset.ServicePorts(s.service) {
+		named := slices.ContainsFunc(
+			copied.Spec.Ports,
+			func(c hubv1alpha1.ServicePort) bool { return c.Name == p.Name },
+		)
+		there := slices.ContainsFunc(copied.Spec.Ports, func(c hubv1alpha1.ServicePort) bool {
+			return c.Protocol == p.Protocol && c.Port == p.Port
+		})
+		if there && !named {
+			out = append(out, p)
+		}
+	}
+	return out
+}
