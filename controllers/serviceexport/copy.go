@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -13,21 +14,25 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// copy makes this cluster's copy of its own record say what is decided. It sets s.own to what it wrote.
-func (r *reconciler) copy(ctx context.Context, s *state, d *decision) error {
+// copyOf names a copy in memory.
+func copyOf(record string) string { return "copy of " + record }
+
+// copy makes this cluster's copy of its own record say what is decided, and returns when to try again. It sets s.own to
+// what it wrote.
+func (r *reconciler) copy(ctx context.Context, s *state, d *decision) (again time.Duration, err error) {
 	switch {
 	case s.own == nil && !d.exports: // nothing here needs the withdrawal of a record that only the hub has
-		return nil
+		return 0, nil
 	case s.own == nil:
-		return r.createCopy(ctx, s, d)
+		return 0, r.createCopy(ctx, s, d)
 	case clusterset.SameFacts(&s.own.Spec, &d.record) && !clusterset.Spent(s.own.Spec.Revision):
-		return nil
+		return 0, nil
 	}
 	content := d.record
 	content.Revision = 0
-	key := "copy of " + s.own.Name
-	if r.leave(key, version(s.own), content, r.Now()) > 0 {
-		return nil // the API server stores something else; each write would cause the next pass
+	key := copyOf(s.own.Name)
+	if wait := r.leave(key, version(s.own), content, r.Now()); wait > 0 {
+		return wait, nil // the API server stores something else; each write would cause the next pass
 	}
 	rec := s.own.DeepCopy()
 	rec.Spec = *d.record.DeepCopy()
@@ -38,12 +43,12 @@ func (r *reconciler) copy(ctx context.Context, s *state, d *decision) error {
 	log.FromContext(ctx).Info("changed the export", "record", rec.Name, "withdrawn", rec.Spec.Withdrawn)
 	written := kube.NewWritten(content, r.Now())
 	if err := r.Local.Update(ctx, rec); err != nil {
-		return err
+		return 0, err
 	}
 	written.Version = version(rec)
 	r.remember(key, written, 0)
 	s.own, s.proved = rec, true
-	return nil
+	return 0, nil
 }
 
 // version identifies a spec of a copy: importing changes the status.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -24,7 +25,7 @@ func (r *reconciler) publish(
 	d *decision,
 ) (again time.Duration, published bool, err error) {
 	if r.Hub() == nil {
-		return 0, false, nil // allExports asks again
+		return withoutHub, false, nil // allExports asks sooner, if the hub has a ClusterSet
 	}
 	if !r.Lease.MayPublish() {
 		return askAgain, false, nil
@@ -39,47 +40,62 @@ func (r *reconciler) publish(
 	}
 	record := d.record
 	record.Endpoints, record.Pages = nil, 0
-	var refused error
+	var refused, failed error // of pages: for good, and for now
 	if d.exports {
 		if isReplaced(s.shown, &record) {
 			if err := r.deletePrevious(ctx, s); err != nil {
 				return 0, false, err
 			}
 		}
-		again, refused = r.setEndpoints(ctx, s, d, &record)
+		if again, refused, failed = r.setEndpoints(ctx, s, d, &record); passing(failed) {
+			return again, false, failed // the next pass sees what is there
+		}
 	}
 	next, err := r.publishRecord(ctx, s, record)
-	if again = sooner(again, next); err == nil {
+	if again = sooner(again, next); err == nil && failed == nil {
 		err = r.deletePages(ctx, s, record)
 	}
-	err = errors.Join(refused, err)
+	err = errors.Join(refused, failed, err)
 	return again, err == nil && s.shown != nil, err
 }
 
-// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record.
+// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. A page that the hub
+// refuses ends the count, and so does a new one that cannot be written now. One that was counted, and is only missing,
+// stays counted: other members keep its endpoints.
 func (r *reconciler) setEndpoints(
 	ctx context.Context, s *state, d *decision, record *hubv1alpha1.ServiceExportRecordSpec,
-) (again time.Duration, err error) {
-	paged := s.shown != nil && s.shown.Spec.Pages > 0
-	groups := r.Pages.Arrange(s.groups(), d.groups)
-	if r.Pages.Inline(groups, paged) {
-		record.Endpoints = groups
-		return 0, nil
+) (again time.Duration, refused, failed error) {
+	counted := int32(0)
+	if s.shown != nil {
+		counted = s.shown.Spec.Pages
 	}
-	stated, all := int32(0), true
-	var errs []error
+	groups := r.Pages.Arrange(s.groups(), d.groups)
+	if r.Pages.Inline(groups, counted > 0) {
+		record.Endpoints = groups
+		return 0, nil, nil
+	}
+	all := true
 	for i := range groups {
 		number := int32(i)
-		wait, failed := r.publishPage(ctx, s, number, groups[i])
-		again, errs = sooner(again, wait), append(errs, failed)
-		if all = all && s.pages[number] != nil; all {
-			stated++
+		wait, err := r.publishPage(ctx, s, number, groups[i])
+		again = sooner(again, wait)
+		forbidden := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+		switch {
+		case passing(err):
+			return again, nil, err
+		case forbidden:
+			refused = errors.Join(refused, err)
+		case err != nil:
+			failed = errors.Join(failed, err)
+		}
+		if all = all && (s.pages[number] != nil || !forbidden && number < counted); all {
+			record.Pages = number + 1
 		}
 	}
-	if record.Pages = stated; stated == 0 {
+	if record.Pages == 0 {
 		record.Endpoints = r.Pages.Head(groups)
 	}
-	return again, errors.Join(errs...)
+	return again, refused, failed
 }
 
 // groups returns the groups that the hub shows, by number.
@@ -224,6 +240,9 @@ func (r *reconciler) deletePages(ctx context.Context, s *state, record hubv1alph
 	slices.Sort(numbers) // a seed of the simulation must replay
 	for _, number := range numbers {
 		if page := s.pages[number]; number >= record.Pages {
+			if err := r.prove(ctx, s, page); err != nil {
+				return err
+			}
 			log.FromContext(ctx).Info("deleting a page", "page", page.Name)
 			errs = append(errs, r.deleteFromHub(ctx, s, page))
 		}

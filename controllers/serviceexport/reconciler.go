@@ -133,8 +133,11 @@ type state struct {
 // sends no event.
 const recheck = 30 * time.Second
 
-// askAgain is how long a name waits while this agent may not publish.
-const askAgain = time.Second
+// askAgain is how long a name waits while this agent may not publish, withoutHub while it has not seen the hub.
+const (
+	askAgain   = time.Second
+	withoutHub = 10 * time.Second
+)
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -144,10 +147,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if s.export == nil && s.own == nil && s.shown == nil && len(s.pages) == 0 {
 		r.forget(r.recordName(&s))
+		r.forget(copyOf(r.recordName(&s)))
 		return reconcile.Result{}, nil
 	}
 	d := decide(&s, r.Now())
-	here := r.copy(ctx, &s, &d)
+	later, here := r.copy(ctx, &s, &d)
 	if apierrors.IsConflict(here) || apierrors.IsAlreadyExists(here) {
 		return reconcile.Result{}, here // the next pass sees what is there
 	}
@@ -165,7 +169,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if s.wrote {
+	if again = sooner(again, later); s.wrote {
 		again = sooner(again, recheck)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil

@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,7 +177,7 @@ func (c copier) follow(
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	if copied != nil {
-		rec.ObjectMeta, rec.Spec, rec.Status = *copied.ObjectMeta.DeepCopy(), copied.Spec, copied.Status
+		rec = copied.DeepCopy() // a client decodes the answer into the same memory
 	}
 	clusterset.SetPublished(rec, shown, departed)
 	if copied == nil || !clusterset.SameFacts(&shown.Spec, &copied.Spec) {
@@ -186,7 +187,8 @@ func (c copier) follow(
 	if claim != "" {
 		metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationBackdated, claim)
 	}
-	if copied != nil && rec.Spec.Revision == copied.Spec.Revision && maps.Equal(rec.Annotations, copied.Annotations) {
+	if copied != nil && equality.Semantic.DeepEqual(rec.Spec, copied.Spec) &&
+		maps.Equal(rec.Annotations, copied.Annotations) {
 		return c.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
 	log.FromContext(ctx).

@@ -154,10 +154,12 @@ func (e *exporters) isExporting(cluster string) bool {
 // isUnreadable returns whether a slice was edited so that its source is unknown. It may be all that is known of these
 // endpoints, so it stays until the hub shows all endpoints of its cluster.
 func (s *snapshot) isUnreadable(slice *discoveryv1.EndpointSlice) bool {
-	_, err := endpoints.Restore(slice)
+	if _, err := endpoints.Restore(slice); err == nil {
+		return false
+	}
 	cluster := sourceCluster(slice)
 	_, all := s.published.Groups(cluster)
-	return err != nil && (!all || isOlder(s.published.Records[cluster], s.copyOf(cluster)))
+	return !all || isOlder(s.published.Records[cluster], s.copyOf(cluster))
 }
 
 // copyOf returns the copy of a cluster's record, or nil.

@@ -85,7 +85,19 @@ func (r reader) addCluster(
 		return
 	}
 	stated, missing := s.groupsOf(rec)
+	restored := slices.ContainsFunc(stated, func(p published) bool {
+		slice := imported[p.source]
+		if slice == nil {
+			return false
+		}
+		src, err := endpoints.Restore(slice)
+		return err == nil && src.NewerThan(p.created, p.revision)
+	})
 	for _, p := range stated {
+		if restored && imported[p.source] == nil { // it may be of before, and have gone since
+			out.held = true
+			continue
+		}
 		r.addGroup(out, cluster, p, imported[p.source], imp)
 		delete(imported, p.source)
 	}
