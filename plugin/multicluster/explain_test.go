@@ -72,7 +72,7 @@ func TestM8NegativeRepliesSayWhy(t *testing.T) {
 }
 
 // M8: a reason stands in the reply exactly where it fits into the buffer.
-func TestM8NoRoomForAReason(t *testing.T) {
+func TestM8AReasonThatDoesNotFit(t *testing.T) {
 	r := question("web.test.svc."+defaultZone, dns.TypeA, 1232)
 	for limit := range 400 {
 		m := new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)
@@ -106,8 +106,9 @@ func TestM8ServerFailureSaysWhy(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for status, want := range map[int]string{
-		http.StatusForbidden: "14 (Not Ready): (not allowed to list and watch ServiceImports: bind ClusterRole clusterset-dns:coredns",
-		http.StatusNotFound:  "14 (Not Ready): (ServiceImports are not served by the API server: apply deploy/crds)",
+		http.StatusForbidden: "14 (Not Ready): (not allowed to list and watch ServiceImports: " +
+			"bind ClusterRole clusterset-dns:coredns",
+		http.StatusNotFound: "14 (Not Ready): (ServiceImports are not served by the API server: apply deploy/crds)",
 	} {
 		c.status.Store(int32(status))
 		eventually(t, want, func() bool { return strings.HasPrefix(explained(ask(1232)), want) })

@@ -53,22 +53,22 @@ var kubernetesOptions = []string{
 func (m *Multicluster) options() map[string]authority.Option {
 	c := &m.Config
 	options := map[string]authority.Option{
-		"endpoint": {1, 1, "URL", func(args []string) error { c.Endpoint = args[0]; return nil }},
-		"tls": {3, 3, "CERT KEY CACERT", func(args []string) error {
+		"endpoint": authority.Takes(1, 1, "URL", func(args []string) error { c.Endpoint = args[0]; return nil }),
+		"tls": authority.Takes(3, 3, "CERT KEY CACERT", func(args []string) error {
 			c.TLSCert, c.TLSKey, c.TLSCA = args[0], args[1], args[2]
 			return nil
-		}},
-		"namespace_labels": {1, -1, "EXPRESSION", func(args []string) (err error) {
+		}),
+		"namespace_labels": authority.Takes(1, -1, "EXPRESSION", func(args []string) (err error) {
 			c.NamespaceLabels, err = selector("namespace_labels", args)
 			return err
-		}},
-		"labels": {1, -1, "EXPRESSION", func(args []string) (err error) {
+		}),
+		"labels": authority.Takes(1, -1, "EXPRESSION", func(args []string) (err error) {
 			c.Labels, err = selector("labels", args)
 			return err
-		}},
-		"noendpoints":        {0, 0, "", func([]string) error { c.NoEndpoints = true; return nil }},
-		"endpoint_pod_names": {0, 0, "", func([]string) error { c.EndpointPodNames = true; return nil }},
-		"max_endpoints": {1, 2, "NUMBER [transfer]", func(args []string) (err error) {
+		}),
+		"noendpoints":        authority.Takes(0, 0, "", func([]string) error { c.NoEndpoints = true; return nil }),
+		"endpoint_pod_names": authority.Takes(0, 0, "", func([]string) error { c.EndpointPodNames = true; return nil }),
+		"max_endpoints": authority.Takes(1, 2, "NUMBER [transfer]", func(args []string) (err error) {
 			m.maxEndpoints, err = strconv.Atoi(args[0])
 			m.limitTransfer = len(args) == 2
 			switch {
@@ -78,9 +78,9 @@ func (m *Multicluster) options() map[string]authority.Option {
 				return fmt.Errorf("max_endpoints %s may be followed by 'transfer' only: '%s'", args[0], args[1])
 			}
 			return nil
-		}},
-		"prefer": {2, 3, "local CLUSTERID|zone ZONE [order|subset]", m.prefer},
-		"zonal":  {0, 0, "", func([]string) error { c.Topology.Zonal = true; return nil }},
+		}),
+		"prefer": authority.Takes(2, 3, "local CLUSTERID|zone ZONE [order|subset]", m.prefer),
+		"zonal":  authority.Takes(0, 0, "", func([]string) error { c.Topology.Zonal = true; return nil }),
 	}
 	for _, name := range kubernetesOptions {
 		options[name] = authority.Option{Max: -1, Set: func([]string) error {

@@ -37,18 +37,6 @@ func crowded(t *testing.T, corefile string) *server {
 	return s
 }
 
-// ask is one question for web, and how long its answer took.
-func (s *server) ask(t *testing.T, network string) (rcode string, took time.Duration) {
-	t.Helper()
-	r := new(dns.Msg)
-	r.SetQuestion(web, dns.TypeA)
-	m, took, err := (&dns.Client{Net: network, Timeout: 10 * time.Second}).Exchange(r, s.addr)
-	if err != nil {
-		t.Fatalf("%s: %v", network, err)
-	}
-	return dns.RcodeToString[m.Rcode], took
-}
-
 // TestOverloadByUDP: far more questions than can be answered. What is too much is dropped by the kernel, at the socket;
 // what is answered
 // does not become less with time, and neither memory nor goroutines grow with what comes.

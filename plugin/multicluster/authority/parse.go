@@ -41,6 +41,11 @@ type Option struct {
 	Set      func(args []string) error
 }
 
+// Takes returns an option with so many arguments. A negative max is no limit.
+func Takes(min, max int, usage string, set func(args []string) error) Option {
+	return Option{min, max, usage, set}
+}
+
 // Parse reads a stanza with the options that both plugins have, and own ones. Zones are those of the stanza, else
 // zones. check is called before the first option and after each. Errors name the line of the Corefile (O2).
 func (s *Stanza[S]) Parse(c *caddy.Controller, zones []string, own map[string]Option, check func() error) error {

@@ -45,7 +45,7 @@ func space(r *dns.Msg, limit int) int {
 func nameSize(name string) int { return len(name) + 1 }
 
 // Explain adds the cause of an error to the reply m, as code and text, if the question has EDNS and the client's buffer
-// of limit octets has room (RFC 8914). The server completes the OPT record.
+// of limit octets takes it (RFC 8914). The server completes the OPT record.
 func Explain(m, r *dns.Msg, code uint16, text string, limit int) {
 	if r.IsEdns0() == nil {
 		return
