@@ -63,7 +63,7 @@ func (p Published) Groups(cluster string) (groups []hubv1alpha1.EndpointGroup, a
 	}
 	all = true
 	for i := range rec.Spec.Pages {
-		if page := p.Page(rec, i); page != nil {
+		if page := p.Page(rec, i); page != nil && clusterset.ParsePage(page) == nil {
 			groups = append(groups, page.Spec.EndpointGroup)
 		} else {
 			all = false

@@ -175,6 +175,36 @@ func TestE4AHubThatTakesNoPages(t *testing.T) {
 	}
 }
 
+// TestS2PagesAreNewerThanTheRecordThatHadTheirEndpoints: other members import a group from the record and then from its
+// page, into the same slice.
+func TestS2PagesAreNewerThanTheRecordThatHadTheirEndpoints(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 5)...))
+	m.restart(small)
+	lost := errors.New("connection lost")
+	m.refuse = func(_ string, o client.Object) error {
+		if o.GetName() == "0.web.shop.east" {
+			return lost
+		}
+		return nil
+	}
+	if _, _, err := m.pass(); !errors.Is(err, lost) || !strings.HasPrefix(m.endpoints(), "inline, 1 more") {
+		t.Fatalf("%v, %s", err, m.endpoints())
+	}
+	m.refuse = nil
+	inline := m.record().Spec.Revision
+	m.now = m.now.Add(time.Minute)
+	m.settle(3)
+	var list hubv1alpha1.EndpointPageList
+	if err := m.hub.List(t.Context(), &list); err != nil || m.endpoints() != "2 pages: 1 2 3 | 4 5" {
+		t.Fatalf("%v, %s", err, m.endpoints())
+	}
+	for _, page := range list.Items {
+		if page.Spec.Revision <= inline {
+			t.Errorf("page %d has revision %d, and the record had %d", page.Spec.Number, page.Spec.Revision, inline)
+		}
+	}
+}
+
 // TestS2APageThatTheHubLostComesBack though another page could take its endpoints.
 func TestS2APageThatTheHubLostComesBack(t *testing.T) {
 	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 9)...))

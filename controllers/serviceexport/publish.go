@@ -131,7 +131,9 @@ func (r *reconciler) publishPage(
 		}
 		is := shown.Spec
 		is.Revision = 0
-		if _, restored := r.highest(page.Name, shown.Spec.Revision); !restored {
+		// Members that have imported this group from the record take an older page for a restored one.
+		inline := s.shown != nil && s.shown.Spec.Pages == 0 && shown.Spec.Revision < s.shown.Spec.Revision
+		if _, restored := r.highest(page.Name, shown.Spec.Revision); !restored && !inline {
 			if equality.Semantic.DeepEqual(is, content) {
 				return 0, nil
 			}

@@ -167,6 +167,10 @@ func (r *reconciler) prove(ctx context.Context, s *state, shown client.Object) e
 	return nil
 }
 
+// hubTimeout is how long one write to the hub may take. A hub that does not answer must not hold up what passes write in
+// this cluster.
+const hubTimeout = 5 * time.Second
+
 // write creates or updates a record or page on the hub. content is what it says, without what changes at each write.
 func (r *reconciler) write(ctx context.Context, s *state, o client.Object, content any) error {
 	if err := r.prove(ctx, s, o); err != nil {
@@ -176,6 +180,8 @@ func (r *reconciler) write(ctx context.Context, s *state, o client.Object, conte
 	revision := kube.Origin(o).Revision
 	log.FromContext(ctx).Info("publishing", "record", o.GetName(), "revision", revision)
 	written := kube.NewWritten(content, r.Now())
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
 	var err error
 	if o.GetResourceVersion() == "" {
 		err = r.Hub().Create(ctx, o)
@@ -200,6 +206,8 @@ func (r *reconciler) write(ctx context.Context, s *state, o client.Object, conte
 // deleteFromHub deletes a record or page of this member, unless it has changed.
 func (r *reconciler) deleteFromHub(ctx context.Context, s *state, o client.Object) error {
 	s.wrote = true
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
 	if err := kube.DeleteUnchanged(ctx, r.Hub(), o); err != nil {
 		return err
 	}

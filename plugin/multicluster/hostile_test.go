@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostileRecords is how many EndpointRecords a compromised member exports for one Service, each as large as the hub
+// hostileRecords is how many EndpointPages a compromised member exports for one Service, each as large as the hub
 // admits: 1,000 endpoints with names of 63 octets and a zone each, and 256 ports of its own.
 const hostileRecords = 50
 

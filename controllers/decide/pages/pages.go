@@ -114,8 +114,9 @@ func (l Limits) keep(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.En
 	}
 	out := make([]hubv1alpha1.EndpointGroup, len(was))
 	for i := range was {
-		out[i] = hubv1alpha1.EndpointGroup{AddressType: was[i].AddressType, Ports: was[i].Ports}
-		of := wanted[kind(&was[i])]
+		g := renamed(&was[i], slicesOf)
+		out[i] = hubv1alpha1.EndpointGroup{AddressType: g.AddressType, Ports: g.Ports}
+		of := wanted[kind(g)]
 		for j := range was[i].Endpoints {
 			id := identityOf(&was[i].Endpoints[j])
 			if left := of[id]; len(left) > 0 && len(out[i].Endpoints) < l.Endpoints {
@@ -137,6 +138,28 @@ func (l Limits) keep(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.En
 		rest = append(rest, g)
 	}
 	return l.pack(out, rest)
+}
+
+// renamed returns the slice whose kind a group gets: the first of its own kind, else the first with an endpoint of the
+// group. Ports may have other names or numbers now, and endpoints should not move between pages for that.
+func renamed(was *hubv1alpha1.EndpointGroup, slicesOf []hubv1alpha1.EndpointGroup) *hubv1alpha1.EndpointGroup {
+	have := map[identity]bool{}
+	for i := range was.Endpoints {
+		have[identityOf(&was.Endpoints[i])] = true
+	}
+	out := was
+	for i := range slicesOf {
+		g := &slicesOf[i]
+		switch {
+		case kind(g) == kind(was):
+			return g
+		case out == was && slices.ContainsFunc(g.Endpoints, func(e hubv1alpha1.Endpoint) bool {
+			return have[identityOf(&e)]
+		}):
+			out = g
+		}
+	}
+	return out
 }
 
 // pack adds the endpoints of all to groups: to those of their kind with a free place, then to empty ones, then to new

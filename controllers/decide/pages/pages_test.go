@@ -264,6 +264,23 @@ func TestARandomLife(t *testing.T) {
 	}
 }
 
+// TestOtherPortsMoveNoEndpoint: while pages are written one after the other, each of them has its endpoints.
+func TestOtherPortsMoveNoEndpoint(t *testing.T) {
+	limits := Limits{Endpoints: 2, Groups: 2}
+	first, second := group("a", "b", "c"), group("d", "e")
+	second.Ports = []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 80, Target: new(int32(9090))}}
+	was := limits.Arrange(nil, of(first, second))
+	first = group("c", "a", "b")
+	first.Ports = []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 81, Target: new(int32(8081))}}
+	got := limits.Arrange(was, of(second, first))
+	if text(was) != "[a b][c][d e]" || text(got) != text(was) {
+		t.Errorf("%s became %s", text(was), text(got))
+	}
+	if !equality.Semantic.DeepEqual(got[1].Ports, first.Ports) || got[2].Ports[0].Target == nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestATriggerIsOfItsGroup: a group that does not change keeps its time, or it would be written again.
 func TestATriggerIsOfItsGroup(t *testing.T) {
 	const first, second = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00.5Z"

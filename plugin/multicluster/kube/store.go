@@ -77,10 +77,7 @@ func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
 	imp := s.imports[key]
 	s.index.Why.Delete(key)
 	switch {
-	case imp == nil:
-		return nil
-	case !s.selected(imp):
-		s.index.Why.Store(key, "namespace_labels in the Corefile does not select the namespace")
+	case imp == nil || !s.selected(imp): // namespace_labels may be there to hide the name
 		return nil
 	case imp.content.kind != catalog.Headless:
 		return imp.content.service

@@ -372,7 +372,7 @@ func TestNamespacesSelect(t *testing.T) {
 	)
 	b.want("web.test", "10.42.0.1")
 	b.want("web.prod", "absent")
-	b.why("web.prod", "namespace_labels in the Corefile does not select the namespace")
+	b.why("web.prod", "")
 	b.put(namespace("prod", nil))
 	b.want("web.prod", "10.42.0.2")
 	b.why("web.prod", "")
