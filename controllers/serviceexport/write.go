@@ -167,8 +167,8 @@ func (r *reconciler) prove(ctx context.Context, s *state, shown client.Object) e
 	return nil
 }
 
-// hubTimeout is how long one write to the hub may take. A hub that does not answer must not hold up what passes write in
-// this cluster.
+// hubTimeout is how long one write to the hub may take. A hub that does not answer must not hold up what passes write
+// in this cluster.
 const hubTimeout = 5 * time.Second
 
 // write creates or updates a record or page on the hub. content is what it says, without what changes at each write.

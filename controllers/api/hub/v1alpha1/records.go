@@ -82,7 +82,8 @@ type ServiceExportRecordSpec struct {
 	// +optional
 	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
 
-	// endpoints are the backends. Agents write at most 100 in all. If there are more, or too many groups, they are in pages.
+	// endpoints are the backends. Agents write at most 100 in all. If there are more, or too many groups, they are in
+	// pages.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
