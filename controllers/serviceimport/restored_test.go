@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -114,6 +115,13 @@ func TestS2WhatARestoredHubShowsIsNotFollowed(t *testing.T) {
 			func(p *hubv1alpha1.EndpointPage) {
 				p.Spec.Revision, p.Spec.Endpoints[0].Address = 3, "10.0.2.9"
 			})}, "0 1 9"},
+		"a missing page, and another one that was created anew": {[]func(*member){lose(0), lose(1), func(m *member) {
+			m.page("c", 0, "10.0.2.9")
+			page(0, func(p *hubv1alpha1.EndpointPage) {
+				p.CreationTimestamp.Time = p.CreationTimestamp.Add(time.Minute)
+				p.Spec.Revision = 3
+			})(m)
+		}}, "0 1 2"},
 		"a page that says that it is another one": {[]func(*member){page(1, func(p *hubv1alpha1.EndpointPage) {
 			p.Spec.Revision, p.Spec.Number = 3, 2
 		})}, "0 1 2"},

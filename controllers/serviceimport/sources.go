@@ -85,17 +85,23 @@ func (r reader) addCluster(
 		return
 	}
 	stated, missing := s.groupsOf(rec)
-	restored := slices.ContainsFunc(stated, func(p published) bool {
-		slice := imported[p.source]
-		if slice == nil {
-			return false
-		}
-		src, err := endpoints.Restore(slice)
-		return err == nil && src.NewerThan(p.created, p.revision)
-	})
+	var restored, recreated bool
 	for _, p := range stated {
-		if restored && imported[p.source] == nil { // it may be of before, and have gone since
+		if slice := imported[p.source]; slice != nil {
+			src, err := endpoints.Restore(slice)
+			restored = restored || err == nil && src.NewerThan(p.created, p.revision)
+			recreated = recreated || err == nil && src.Created < p.created
+		}
+	}
+	for _, p := range stated {
+		slice := imported[p.source]
+		if restored && slice == nil { // it may be of before, and have gone since
 			out.held = true
+			continue
+		}
+		if recreated && len(missing) > 0 && slice != nil { // its endpoints may be in a page that is to come
+			r.hold(out, slice)
+			delete(imported, p.source)
 			continue
 		}
 		r.addGroup(out, cluster, p, imported[p.source], imp)

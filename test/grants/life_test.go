@@ -343,7 +343,8 @@ func (s *set) leave(t *testing.T) {
 	until(t, "b's Membership says so", func() error {
 		m := &hubv1alpha1.Membership{}
 		err := s.b.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, m)
-		if err == nil && !meta.IsStatusConditionFalse(m.Status.Conditions, hubv1alpha1.ConditionAdmitted) {
+		if err == nil && (meta.IsStatusConditionTrue(m.Status.Conditions, hubv1alpha1.ConditionAdmitted) ||
+			!meta.IsStatusConditionFalse(m.Status.Conditions, hubv1alpha1.ConditionMembershipReady)) {
 			return fmt.Errorf("%+v", m.Status.Conditions)
 		}
 		return err

@@ -3,6 +3,8 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -229,6 +231,13 @@ func (w *World) watchFrozen(m *member, c *api.Write) {
 	if !ok || !w.frozen[n] {
 		return
 	}
+	if c.Key.Kind == api.EndpointSlice {
+		if was, is := w.backends(m, c, n, c.Old), w.backends(m, c, n, c.New); !maps.Equal(was, is) {
+			w.fail("nobody touches %s, and the agent of %s %ss %s:\n  all endpoints were %s\n  and are %s",
+				n, m.id, c.Verb(), c.Key, show(slices.Sorted(maps.Keys(was))), show(slices.Sorted(maps.Keys(is))))
+		}
+		return
+	}
 	if c.Old == nil || c.New == nil {
 		imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n)
 		if c.Key.Kind == api.Service && c.New == nil && (imp == nil || !kube.Owned(imp) && !w.exportedTo(m, n)) {
@@ -255,6 +264,26 @@ func (w *World) watchFrozen(m *member, c *api.Write) {
 	}
 }
 
+// backends are the endpoints of all imported slices of a name, with changed as the slice that c writes: which slice has an
+// endpoint is nobody's concern.
+func (w *World) backends(m *member, c *api.Write, n types.NamespacedName, changed client.Object) map[string]bool {
+	out := map[string]bool{}
+	add := func(s *discoveryv1.EndpointSlice) {
+		for _, e := range s.Endpoints {
+			out[show([]any{s.Labels, s.AddressType, s.Ports, e})] = true
+		}
+	}
+	if s, ok := changed.(*discoveryv1.EndpointSlice); ok {
+		add(s)
+	}
+	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
+		if s.Name != c.Key.Name && s.Namespace == n.Namespace && s.Labels[mcsv1beta1.LabelServiceName] == n.Name {
+			add(s)
+		}
+	}
+	return out
+}
+
 // essence is what others go by, and what may not change for any other reason than its owner's.
 func (w *World) essence(o client.Object) any {
 	switch o := o.(type) {
@@ -262,8 +291,6 @@ func (w *World) essence(o client.Object) any {
 		return []any{o.Spec, o.Labels, o.Status.Clusters}
 	case *corev1.Service:
 		return o.Spec
-	case *discoveryv1.EndpointSlice:
-		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
 	case *hubv1alpha1.ServiceExportRecord:
 		spec := *o.Spec.DeepCopy()
 		spec.Revision, spec.WithdrawnAt = 0, nil

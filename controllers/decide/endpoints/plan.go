@@ -60,19 +60,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 // Dispensable removes slices that are not desired, although other slices could not be written. It keeps the ready
 // endpoints that a desired slice does not have yet (C9).
 func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
-	have := byName(existing)
-	missing := map[string]bool{} // addresses
-	for _, d := range desired {
-		written := map[string]bool{}
-		if e := have[d.Name]; e != nil {
-			written = readyAddresses(e)
-		}
-		for address := range readyAddresses(d) {
-			if !written[address] {
-				missing[address] = true
-			}
-		}
-	}
+	missing := missing(desired, existing)
 	for _, e := range Plan(desired, existing).Delete {
 		rest := e.DeepCopy()
 		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
@@ -90,10 +78,10 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	return c
 }
 
-// Additive returns desired with the ports and the traffic that existing slices have, so that writing it takes nothing
-// away.
+// Additive returns desired with the ports, the traffic and the endpoints on their way to another slice that existing
+// slices have, so that writing it takes nothing away.
 func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	have := byName(existing)
+	have, moving := byName(existing), missing(desired, existing)
 	out := slices.Clone(desired)
 	for i, d := range desired {
 		e := have[d.Name]
@@ -106,18 +94,42 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
+		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
+			return !ready(ep.Conditions.Ready) || !moving[ep.Addresses[0]] || hasAddress(d, ep.Addresses[0])
+		})
 		stopsTraffic := WithoutTraffic(d) && !WithoutTraffic(e)
-		if len(ports) == 0 && !stopsTraffic {
+		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
 			continue
 		}
 		both := d.DeepCopy()
-		both.Ports = append(both.Ports, ports...)
+		both.Ports, both.Endpoints = append(both.Ports, ports...), append(both.Endpoints, left...)
 		if stopsTraffic {
 			carryTraffic(both)
 		}
 		out[i] = both
 	}
 	return out
+}
+
+// missing returns the addresses of ready endpoints that a desired slice does not have yet.
+func missing(desired, existing []*discoveryv1.EndpointSlice) map[string]bool {
+	have, out := byName(existing), map[string]bool{}
+	for _, d := range desired {
+		written := map[string]bool{}
+		if e := have[d.Name]; e != nil {
+			written = readyAddresses(e)
+		}
+		for address := range readyAddresses(d) {
+			if !written[address] {
+				out[address] = true
+			}
+		}
+	}
+	return out
+}
+
+func hasAddress(slice *discoveryv1.EndpointSlice, address string) bool {
+	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address })
 }
 
 func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {

@@ -32,9 +32,16 @@ func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1
 	}
 	out := l.keep(was, slicesOf)
 	if n := l.needed(slicesOf); len(out) > 2*n || len(out) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints {
-		out = l.pack(nil, slicesOf)
+		out = l.compact(out)
+	}
+	newest := map[string]string{} // by kind: the time of the latest trigger
+	for i := range slicesOf {
+		if at, k := slicesOf[i].LastChangeTriggerTime, kind(&slicesOf[i]); later(at, newest[k]) {
+			newest[k] = at
+		}
 	}
 	for i := range out {
+		out[i].LastChangeTriggerTime = newest[kind(&out[i])]
 		if i < len(was) && same(&was[i], &out[i]) {
 			out[i].LastChangeTriggerTime = was[i].LastChangeTriggerTime
 		}
@@ -165,16 +172,12 @@ func renamed(was *hubv1alpha1.EndpointGroup, slicesOf []hubv1alpha1.EndpointGrou
 // pack adds the endpoints of all to groups: to those of their kind with a free place, then to empty ones, then to new
 // ones. Groups that have no endpoints then are left out at the end. If no group has any, the first kind of all has one.
 func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
-	newest := map[string]string{} // by kind: the time of the latest trigger
 	kinds := make([]string, len(groups))
 	for i := range groups {
 		kinds[i] = kind(&groups[i])
 	}
 	for i := range all {
 		k := kind(&all[i])
-		if at := all[i].LastChangeTriggerTime; later(at, newest[k]) {
-			newest[k] = at
-		}
 		for _, e := range all[i].Endpoints {
 			at := l.placeFor(k, groups, kinds)
 			if at == len(groups) {
@@ -189,13 +192,27 @@ func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.Endp
 	}
 	if len(groups) == 0 {
 		groups = []hubv1alpha1.EndpointGroup{{AddressType: all[0].AddressType, Ports: all[0].Ports}}
-		kinds = []string{kind(&all[0])}
 	}
 	for i := range groups {
 		if groups[i].AddressType == "" { // a page that the hub lost, and that nothing fills
 			groups[i].AddressType = all[0].AddressType
 		}
-		groups[i].LastChangeTriggerTime = newest[kinds[i]]
+	}
+	return groups
+}
+
+// compact fills free places with endpoints of later groups. Pages are written in their order: an endpoint is in its new
+// page before it leaves the old one.
+func (l Limits) compact(groups []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+	for i := len(groups) - 1; i > 0; i-- {
+		if i >= len(groups) { // groups without endpoints went
+			continue
+		}
+		head := slices.Clone(groups[:i])
+		for j := range head {
+			head[j].Endpoints = slices.Clone(head[j].Endpoints)
+		}
+		groups = append(l.pack(head, groups[i:i+1]), groups[i+1:]...)
 	}
 	return groups
 }

@@ -86,7 +86,7 @@ func TestArrange(t *testing.T) {
 			of(group("a", "b", "c"), group("d", "e"), group("f")), of(group("a", "b", "c", "d")), "[a b c][d]",
 		},
 		"few endpoints in many groups are packed": {
-			of(group("a"), group("b"), group("c")), of(group("a", "b", "c")), "[a b c]",
+			of(group("a"), group("b"), group("c")), of(group("a", "b", "c")), "[a c b]",
 		},
 		"twice as many groups as needed stay": {
 			of(group("a", "b"), group("c"), group("d"), group("e")), of(group("a", "b", "c", "d", "e")),
@@ -94,7 +94,7 @@ func TestArrange(t *testing.T) {
 		},
 		"more than twice as many are packed": {
 			of(group("a"), group("b"), group("c"), group("d"), group("e")), of(group("a", "b", "c", "d", "e")),
-			"[a b c][d e]",
+			"[a e d][b c]",
 		},
 		"other ports, other group":    {of(group("a")), of(group("a"), other), "[a][x]"},
 		"another family, other group": {of(group("a")), of(six, group("a")), "[a][x]"},
