@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -64,7 +64,16 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(regexp.MustCompile(`server: \S+`).ReplaceAll(text, []byte("server: https://127.0.0.1:9"))) // nobody listens
+	nowhere, err := clientcmd.Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range nowhere.Clusters {
+		c.Server = "https://127.0.0.1:9" // nobody listens
+	}
+	if err := clientcmd.WriteToFile(*nowhere, used); err != nil {
+		t.Fatal(err)
+	}
 	j.agentWith(t, j.local, used, "r", lab.HubNamespace, "--dns-server="+listener.LocalAddr().String())
 	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NoAnswer", "https://127.0.0.1:9", "refused")
 	r.wantMembership(t, "CredentialsValid", metav1.ConditionUnknown, "HubUnknown")
