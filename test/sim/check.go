@@ -39,7 +39,7 @@ func (w *World) check() {
 			here := t.in(m)
 			for _, err := range []error{
 				w.checkAges(m, &t), w.checkImport(m, &here), w.checkService(m, &here), w.checkSlices(m, &here),
-				w.checkExport(m, &here),
+				w.checkJoins(m, &here), w.checkExport(m, &here),
 			} {
 				if err != nil {
 					problems = append(problems, fmt.Errorf("%s in %s: %w", n, m.id, err))
