@@ -40,7 +40,8 @@ func TestRightsAreThoseUsed(t *testing.T) {
 	}{
 		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"withdrawn",
 			s.withdrawn}, {"inventory", s.inventory},
-		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"evict", s.evict},
+		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"pages", s.pages},
+		{"evict", s.evict},
 		{"release", release},
 	} {
 		began := time.Now()

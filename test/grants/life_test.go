@@ -354,6 +354,37 @@ func (s *set) leave(t *testing.T) {
 	s.b.imports(t, "web", "a", "b")
 }
 
+// pages are of an export with more endpoints than a record has. When a is evicted, it has some.
+func (s *set) pages(t *testing.T) {
+	svc := service("many", 80)
+	all := slice(svc)
+	for n := range 250 {
+		all.Endpoints = append(all.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.1.%d", n)}})
+	}
+	s.a.create(t, svc, all, export("many"))
+	imported := func(want int) {
+		t.Helper()
+		until(t, fmt.Sprintf("b has %d endpoints", want), func() error {
+			var list discoveryv1.EndpointSliceList
+			err := s.b.List(t.Context(), &list, client.InNamespace(shop),
+				client.MatchingLabels{mcsv1beta1.LabelServiceName: "many"})
+			have := 0
+			for _, slice := range list.Items {
+				have += len(slice.Endpoints)
+			}
+			if err == nil && have != want {
+				err = fmt.Errorf("it has %d, in %d slices", have, len(list.Items))
+			}
+			return err
+		})
+	}
+	imported(250)
+	for _, left := range []int{240, 180} { // a page changes, and goes
+		change(t, s.a, slice(svc), func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:left] })
+		imported(left)
+	}
+}
+
 // evict takes a out, as the hub's admin does, while its agent runs.
 func (s *set) evict(t *testing.T) {
 	p, err := s.profile(t, "a")
