@@ -83,6 +83,10 @@ model: ## a million random inputs of Merge beside its model
 sim: ## SEEDS (default 1000) of the simulation that nobody has played, beside the sixty of make test
 	$(GO) test -count=1 -timeout 120m ./test/sim -first "$$(date +%s)" -seeds $(or $(SEEDS),1000)
 
+.PHONY: honest
+honest: build ## objects of every kind that an API server (K8S) accepts, for DURATION (default 60m): imported, or named as left out
+	HONEST_FOR=$(or $(DURATION),60m) $(GO) test -count=1 -timeout 24h -v ./test/honest
+
 .PHONY: sabotage
 sabotage: ## break a copy of the product in known ways: every one must turn a test red
 	test/sabotage/run
