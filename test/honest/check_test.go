@@ -147,10 +147,14 @@ func (s *seen) same(own, there part) bool {
 	return own.family == there.family && len(got.Addresses) == 1 && got.Addresses[0] == address &&
 		(ptr.Deref(got.Zone, "") == zone || got.Zone == nil && s.named("address %s: its zone", address)) &&
 		ptr.Deref(got.Hostname, "") == ptr.Deref(e.Hostname, "") &&
-		ptr.Equal(got.Conditions.Ready, e.Conditions.Ready) &&
-		ptr.Equal(got.Conditions.Serving, e.Conditions.Serving) &&
-		ptr.Equal(got.Conditions.Terminating, e.Conditions.Terminating) &&
+		meaning(got.Conditions) == meaning(e.Conditions) &&
 		!slices.ContainsFunc(s.service.Spec.Ports, func(p corev1.ServicePort) bool { return !s.samePort(p, own, there) })
+}
+
+// meaning returns whether an endpoint is ready, serving and terminating, with what the API gives to those that are unset.
+func meaning(c discoveryv1.EndpointConditions) [3]bool {
+	ready := ptr.Deref(c.Ready, true)
+	return [3]bool{ready, ptr.Deref(c.Serving, ready), ptr.Deref(c.Terminating, false)}
 }
 
 // samePort returns whether a port of the Service leads in b where it leads in a: for a VIP, under the name by which
