@@ -115,7 +115,7 @@ func TestS2WhatARestoredHubShowsIsNotFollowed(t *testing.T) {
 			func(p *hubv1alpha1.EndpointPage) {
 				p.Spec.Revision, p.Spec.Endpoints[0].Address = 3, "10.0.2.9"
 			})}, "0 1 9"},
-		"a missing page, and another one that was created anew": {[]func(*member){lose(0), lose(1), func(m *member) {
+		"a missing page, and another one that was recreated": {[]func(*member){lose(0), lose(1), func(m *member) {
 			m.page("c", 0, "10.0.2.9")
 			page(0, func(p *hubv1alpha1.EndpointPage) {
 				p.CreationTimestamp.Time = p.CreationTimestamp.Add(time.Minute)

@@ -242,7 +242,8 @@ var differs = []struct {
 }
 
 func (e *environment) normal(text string) string {
-	text = regexp.MustCompile(`(?m)^waiting (for|up to) .*\n`).ReplaceAllString(text, "") // it depends on how long that takes
+	// It depends on how long that takes.
+	text = regexp.MustCompile(`(?m)^waiting (for|up to) .*\n`).ReplaceAllString(text, "")
 	for _, d := range differs {
 		text = d.pattern.ReplaceAllString(text, d.with)
 	}

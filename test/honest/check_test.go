@@ -148,10 +148,12 @@ func (s *seen) same(own, there part) bool {
 		(ptr.Deref(got.Zone, "") == zone || got.Zone == nil && s.named("address %s: its zone", address)) &&
 		ptr.Deref(got.Hostname, "") == ptr.Deref(e.Hostname, "") &&
 		meaning(got.Conditions) == meaning(e.Conditions) &&
-		!slices.ContainsFunc(s.service.Spec.Ports, func(p corev1.ServicePort) bool { return !s.samePort(p, own, there) })
+		!slices.ContainsFunc(s.service.Spec.Ports, func(p corev1.ServicePort) bool {
+			return !s.samePort(p, own, there)
+		})
 }
 
-// meaning returns whether an endpoint is ready, serving and terminating, with what the API gives to those that are unset.
+// meaning returns whether an endpoint is ready, serving and terminating, with the API's defaults for what is unset.
 func meaning(c discoveryv1.EndpointConditions) [3]bool {
 	ready := ptr.Deref(c.Ready, true)
 	return [3]bool{ready, ptr.Deref(c.Serving, ready), ptr.Deref(c.Terminating, false)}
@@ -234,7 +236,8 @@ func (s *seen) compare(kind uint16, want, got []string, code, gotCode int) error
 	for _, answer := range want {
 		switch {
 		case slices.Contains(got, answer):
-		case kind == dns.TypeSRV && strings.Contains(s.message, "no effect"): // checkEndpoints has compared each by itself
+		case kind == dns.TypeSRV && strings.Contains(s.message, "no effect"):
+			// checkEndpoints has compared each by itself
 		case kind != dns.TypeSRV && s.named("address %s ", answer):
 		case kind != dns.TypeSRV && s.named("more addresses"):
 		case strings.HasPrefix(answer, "CNAME ") && s.named(": addressType FQDN"):
