@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,10 +127,10 @@ func TestAskDNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rcode int
+	var rcode atomic.Int32
 	server := &dns.Server{PacketConn: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
-		if m.Rcode = rcode; rcode == dns.RcodeSuccess && q.Question[0].Name == version {
+		if m.Rcode = int(rcode.Load()); m.Rcode == dns.RcodeSuccess && q.Question[0].Name == version {
 			rr, _ := dns.NewRR(version + ` 5 IN TXT "1.1.0"`)
 			m.Answer = []dns.RR{rr}
 		}
@@ -141,12 +142,12 @@ func TestAskDNS(t *testing.T) {
 	if err := ask(t.Context()); err != nil {
 		t.Error(err)
 	}
-	rcode = dns.RcodeNameError
+	rcode.Store(dns.RcodeNameError)
 	var failed *net.DNSError
 	if err := ask(t.Context()); !errors.As(err, &failed) || !failed.IsNotFound {
 		t.Errorf("%v for a name that does not exist", err)
 	}
-	rcode = dns.RcodeServerFailure
+	rcode.Store(dns.RcodeServerFailure)
 	if err := ask(t.Context()); !errors.As(err, &failed) || failed.IsNotFound {
 		t.Errorf("%v for a server that fails", err)
 	}
