@@ -180,7 +180,9 @@ func (c copier) follow(
 		rec = copied.DeepCopy() // a client decodes the answer into the same memory
 	}
 	clusterset.SetPublished(rec, shown, departed)
-	if copied == nil || !clusterset.SameFacts(&shown.Spec, &copied.Spec) {
+	// A recreated record may have a lower revision: beside its creation, that of the copy would make it look older.
+	recreated := copied != nil && shown.CreationTimestamp.After(clusterset.Created(copied))
+	if copied == nil || recreated || !clusterset.SameFacts(&shown.Spec, &copied.Spec) {
 		rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, clusterset.Facts(shown.DeepCopy().Spec)
 	}
 	claim := backdated(rec)

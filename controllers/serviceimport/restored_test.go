@@ -175,6 +175,40 @@ func TestS2WhatARestoredHubShowsIsNotFollowed(t *testing.T) {
 	}
 }
 
+// TestS2ARecreatedRecordMayHaveALowerRevision: on a hub that was emptied, an owner that was restarted may not know the
+// revision of its last change.
+func TestS2ARecreatedRecordMayHaveALowerRevision(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Revision = 10 })
+	change := func(revision int64, address string) {
+		t.Helper()
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.UID, rec.CreationTimestamp = "another", metav1.NewTime(rec.CreationTimestamp.Add(time.Minute))
+			rec.Spec.Revision, rec.Spec.Endpoints[0].Endpoints[0].Address = revision, address
+		})
+		for range 2 {
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.addresses() != address {
+			t.Errorf("revision %d: imported %s, want %s", revision, m.addresses(), address)
+		}
+	}
+	if err := m.pass(); err != nil || m.addresses() != "10.3.0.1" {
+		t.Fatalf("%v, %s", err, m.addresses())
+	}
+	change(5, "10.3.0.2")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Revision, rec.Spec.Endpoints[0].Endpoints[0].Address = 6, "10.3.0.3"
+	})
+	if err := m.pass(); err != nil || m.addresses() != "10.3.0.3" {
+		t.Errorf("then it changes: %v, %s", err, m.addresses())
+	}
+	change(4, "10.3.0.4")
+}
+
 // TestS2AnInlineRecordThatIsOlder, or that a backup without endpoints brought back, takes no endpoint.
 func TestS2AnInlineRecordThatIsOlder(t *testing.T) {
 	for what, change := range map[string]func(*hubv1alpha1.ServiceExportRecord){
