@@ -11,6 +11,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -20,7 +22,8 @@ import (
 func (w *World) checkJoins(m *member, t *truth) error {
 	svc := get[*corev1.Service](m, api.Service,
 		types.NamespacedName{Namespace: t.name.Namespace, Name: derivedName(t.name)})
-	if svc == nil || t.merged.Type != mcsv1beta1.ClusterSetIP {
+	if svc == nil || t.merged.Type != mcsv1beta1.ClusterSetIP ||
+		svc.Labels[derived.LabelManagedBy] != kube.Manager { // another program's
 		return nil
 	}
 	var errs []error
