@@ -205,6 +205,32 @@ func TestS2PagesAreNewerThanTheRecordThatHadTheirEndpoints(t *testing.T) {
 	}
 }
 
+// TestS2APageGoesAfterItsEndpointsAreInAnother: packing moves them to earlier pages, and no write that fails loses any.
+func TestS2APageGoesAfterItsEndpointsAreInAnother(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 9)...))
+	m.restart(small)
+	m.settle(3)
+	addresses(m, "web-1", 1, 4, 7)
+	lost := errors.New("connection lost")
+	m.refuse = func(_ string, o client.Object) error {
+		if o.GetName() == "0.web.shop.east" {
+			return lost
+		}
+		return nil
+	}
+	if wrote, _, err := m.pass(); !errors.Is(err, lost) || m.endpoints() != "3 pages: 1 2 3 | 4 5 6 | 7 8 9" {
+		t.Errorf("the first page fails: %v, it wrote %s: %s", err, wrote, m.endpoints())
+	}
+	m.refuse = nil
+	m.now = m.now.Add(time.Minute)
+	if _, again, err := m.pass(); err != nil || again <= 0 || !strings.HasPrefix(m.endpoints(), "3 pages: 1 7 4 | ") {
+		t.Errorf("the first page is written: %v, again in %v: %s", err, again, m.endpoints())
+	}
+	if _, _, err := m.pass(); err != nil || m.endpoints() != "1 pages: 1 7 4" {
+		t.Errorf("then the others go: %v, %s", err, m.endpoints())
+	}
+}
+
 // TestS2APageThatTheHubLostComesBack though another page could take its endpoints.
 func TestS2APageThatTheHubLostComesBack(t *testing.T) {
 	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 9)...))

@@ -74,11 +74,13 @@ func (r *reconciler) setEndpoints(
 		record.Endpoints = groups
 		return 0, nil, nil
 	}
-	all := true
+	all, moving := true, false
 	for i := range groups {
 		number := int32(i)
+		was := s.pages[number]
 		wait, err := r.publishPage(ctx, s, number, groups[i])
 		again = sooner(again, wait)
+		moving = moving || wait > 0 || s.pages[number] != was
 		forbidden := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 		switch {
 		case passing(err):
@@ -91,6 +93,13 @@ func (r *reconciler) setEndpoints(
 		if all = all && (s.pages[number] != nil || !forbidden && number < counted); all {
 			record.Pages = number + 1
 		}
+		if err != nil && was != nil { // later pages may lose what this one should have
+			moving = true
+			break
+		}
+	}
+	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
+		record.Pages, again = counted, sooner(again, showsSoon)
 	}
 	if record.Pages == 0 {
 		record.Endpoints = r.Pages.Head(groups)
