@@ -161,7 +161,7 @@ func GroupOf(
 	}
 	group.AddressType = slice.AddressType
 	trigger := slice.Annotations[corev1.EndpointsLastChangeTriggerTime]
-	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil {
+	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil && len(trigger) <= 64 { // as the hub's CRDs say
 		group.LastChangeTriggerTime = trigger
 	}
 	// Kubernetes removes a port that is no longer one of the Service in a moment.

@@ -254,6 +254,7 @@ func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 		{1, "2026-01-01T00:01:00Z", "2026-01-01T00:00:00.5Z", false},
 		{2, "2026-01-01T00:02:00Z", "2026-01-01T00:02:00Z", true},
 		{3, "the day before yesterday, and more than the hub takes, which has sixty-four octets", "", true},
+		{4, "2026-01-01T00:03:00." + strings.Repeat("0", 64) + "Z", "", true}, // as time.Parse takes it
 	} {
 		m.now = m.now.Add(time.Minute)
 		edit(m, slice("web-1"), func(s *discoveryv1.EndpointSlice) {
