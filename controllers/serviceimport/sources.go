@@ -135,12 +135,7 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 	for i := range rec.Spec.Endpoints {
 		if rec.Spec.Pages == 0 {
 			stated = append(stated, published{
-				endpoints.SourceName(
-					i,
-					cluster,
-				),
-				rec.CreationTimestamp.Unix(),
-				rec.Spec.Revision,
+				endpoints.SourceName(i, cluster), rec.CreationTimestamp.Unix(), rec.Spec.Revision,
 				&rec.Spec.Endpoints[i],
 			})
 		}

@@ -74,7 +74,7 @@ func (l *liar) acts(n types.NamespacedName) {
 	switch l.rng.IntN(11) {
 	case 0, 1:
 		_ = l.publish(l.export(n, l.chance(0.5)))
-	case 2, 3: // pages, of which its record may state more or fewer
+	case 2, 3: // pages; its record may state more or fewer
 		rec := l.export(n, false)
 		rec.Spec.Endpoints, rec.Spec.Pages = nil, int32(l.rng.IntN(3))
 		_ = l.publish(l.page(n))
@@ -158,7 +158,7 @@ func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.Servic
 // noPeer are addresses that no peer may claim (S4).
 var noPeer = []string{"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "10.200.1.1"}
 
-// group has endpoints that it claims to have, some of which nobody may claim.
+// group has the endpoints that it claims to have; nobody may claim some of them.
 func (l *liar) group(ports []hubv1alpha1.ServicePort, nonsense bool) hubv1alpha1.EndpointGroup {
 	out := hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}
 	for _, p := range ports {

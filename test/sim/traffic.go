@@ -174,7 +174,7 @@ func wordOf(s *discoveryv1.EndpointSlice) (w word) {
 	return w
 }
 
-// nonsense tells whether a group is of the liar's making, and not imported.
+// nonsense returns whether a group is of the liar's making, and not imported.
 func nonsense(group *hubv1alpha1.EndpointGroup) bool {
 	used := map[clusterset.PortKey]bool{}
 	for _, p := range group.Ports {

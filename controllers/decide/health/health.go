@@ -166,8 +166,7 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 	switch {
 	case f.Cloned:
 		return condition(of, "Cloned", "Another cluster's agent renews the Lease of cluster %s on the hub, so this "+
-			"one "+
-			"publishes nothing", f.Cluster)
+			"one publishes nothing", f.Cluster)
 	case errors.As(f.NotMember, &why) || errors.As(f.Answer, &why):
 		return condition(of, why.Reason, "%v", why)
 	case f.NotMember != nil || f.Set == "":
@@ -266,8 +265,7 @@ func (f *Facts) peers() metav1.Condition {
 	switch {
 	case len(expired) > 0:
 		return condition(of, "Expired", "This cluster sends no traffic to %s, which neither answer nor renew their "+
-			"Leases",
-			list(expired))
+			"Leases", list(expired))
 	case len(never) > 0:
 		return condition(of, "NeverAnswered", "The agents of %s never answered here, so their end is noticed late",
 			list(never))

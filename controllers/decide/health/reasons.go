@@ -41,8 +41,7 @@ var Reasons = map[string]Reason{
 		Remedy: "Wait for two minutes if it is new; else " + join + " writes it, for a member with `--renew`."},
 	"Refused": {Condition: "CredentialsValid",
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
-			"joined. " +
-			"Imports stay as they are; exports are not updated.",
+			"joined. Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
 	"NotRenewed": {Condition: "CredentialsValid",
 		Means:  "When the token expires, so does this cluster at the others.",
