@@ -57,7 +57,8 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	})
 	imports := serviceimport.New(serviceimport.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-		Families: env.Families, Addresses: addresses, Reserved: env.Reserved, Now: env.Now, Events: env.Events,
+		Families: env.Families, Addresses: addresses, Reserved: env.Reserved, Gateways: env.Gateways,
+		Now: env.Now, Events: env.Events,
 	})
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{

@@ -88,11 +88,14 @@ type Agent struct {
 	access  atomic.Pointer[access]
 	relists atomic.Int64
 	ready   atomic.Bool
-	waiting atomic.Pointer[string] // why this cluster is not a member
-	gate    *membership.Gate
-	options options
-	seen    seen // for the Membership
-	health  *health.Reporter
+	// gateways is whether this cluster has Envoy Gateway; servesGateways asks.
+	gateways       atomic.Bool
+	servesGateways func(context.Context) (bool, error)
+	waiting        atomic.Pointer[string] // why this cluster is not a member
+	gate           *membership.Gate
+	options        options
+	seen           seen // for the Membership
+	health         *health.Reporter
 }
 
 // New returns an agent for a manager of its own cluster. hub returns the hub's address and
@@ -142,7 +145,10 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if a.env.Version, err = versionReader(mgr.GetConfig()); err != nil {
 		return nil, err
 	}
-	a.env.Served = a.options.served
+	if a.servesGateways, err = gatewayReader(mgr.GetConfig()); err != nil {
+		return nil, err
+	}
+	a.env.Served, a.env.Gateways = a.options.served, a.gateways.Load
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
 		a.seen.set(func(s *seen) { s.answer = answer })
@@ -188,11 +194,11 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := answer(ctx, &a.Options, a.log); err != nil {
 		return err
 	}
-	a.env.Restart = func(why string) { end(fmt.Errorf("%w: %s", errMembership, why)) }
+	a.env.Restart = func(why string) { end(fmt.Errorf("%w: %s", errRestart, why)) }
 	if err := a.run(ctx); err != nil {
 		return err
 	}
-	if why := context.Cause(ctx); errors.Is(why, errMembership) {
+	if why := context.Cause(ctx); errors.Is(why, errRestart) {
 		return why
 	}
 	return nil
@@ -220,6 +226,9 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.checkOptionalKinds(ctx); err != nil {
 		return nil
 	}
+	if err := a.checkGateways(ctx); err != nil {
+		return nil
+	}
 	for _, c := range a.list {
 		if !c.NeedsHub {
 			if err := a.start(c, nil); err != nil {
@@ -228,6 +237,7 @@ func (a *Agent) run(ctx context.Context) error {
 		}
 	}
 	go a.watchOptionalKinds(ctx, maps.Clone(a.started)) // those that need the hub come beside it
+	go a.watchGateways(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)

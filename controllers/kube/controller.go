@@ -65,7 +65,7 @@ type Env struct {
 
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Restart ends the agent, because its membership has changed.
+	// Restart ends the agent, because what it read at its start has changed.
 	Restart func(why string)
 	// Version returns this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)
@@ -83,6 +83,8 @@ type Env struct {
 
 	// Served returns nil if objects of an optional kind can be read, or else the reason.
 	Served func(client.Object) error
+	// Gateways reports whether Envoy Gateway is in this cluster.
+	Gateways func() bool
 
 	// DNSEndpointZone is the zone of the DNSEndpoints to write (F6: --dnsendpoint-zone). If it is empty, none are.
 	DNSEndpointZone string

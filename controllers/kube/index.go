@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -21,7 +22,7 @@ import (
 // namespace, or a cluster ID.
 const (
 	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
-	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
+	ByImport    = "import"    // imported EndpointSlices and their projections: the ServiceImport
 	ByExternal  = "external"  // EndpointSlices for clients outside: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
 	ByCluster   = "cluster"   // records and pages: the member that published it
@@ -92,13 +93,14 @@ func SourceOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}
 }
 
-// ImportOf returns the ServiceImport of a slice that the agent created, or an empty name.
+// ImportOf returns the ServiceImport of a slice that the agent created, a projection included, or an empty name.
 func ImportOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
-	if l[mcsv1beta1.LabelServiceName] == "" || l[discoveryv1.LabelManagedBy] != Manager {
+	name := cmp.Or(l[mcsv1beta1.LabelServiceName], l[endpoints.LabelImport])
+	if name == "" || l[discoveryv1.LabelManagedBy] != Manager {
 		return types.NamespacedName{}
 	}
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[mcsv1beta1.LabelServiceName]}
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
 }
 
 // ExternalOf returns the ServiceImport in the name of an EndpointSlice for clients outside the clusters (SPEC F5), or

@@ -59,7 +59,8 @@ func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
 
 func (r *rig) agent() kube.Controller {
 	return New(Config{
-		Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
+		Gateways: func() bool { return false },
+		Cluster:  "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
 		Events: r, Now: time.Now,
 	})
 }

@@ -36,6 +36,7 @@ type Config struct {
 	// Addresses picks the cluster IPs of derived Services (controllers/clustersetips).
 	Addresses Addresses
 	Reserved  []netip.Prefix // addresses that no other cluster may claim (S4)
+	Gateways  func() bool    // whether Envoy Gateway is in this cluster: gateway slices are written
 
 	Now    func() time.Time
 	Events kube.Events

@@ -167,7 +167,9 @@ func (s *snapshot) hasFrom(cluster string) bool {
 		func(c mcsv1beta1.ClusterStatus) bool {
 			return c.Cluster == cluster
 		}) ||
-		slices.ContainsFunc(s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster })
+		slices.ContainsFunc(slices.Concat(s.imported, byName(s.projected)), func(e *discoveryv1.EndpointSlice) bool {
+			return sourceCluster(e) == cluster
+		})
 }
 
 // follow updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held. departed

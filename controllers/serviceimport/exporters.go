@@ -147,6 +147,28 @@ func (e *exporters) addStandIns(s *snapshot) {
 	}
 }
 
+// projectedOf returns the projections that a pass may change that may change these imported slices: all but those of
+// other slices.
+func (s *snapshot) projectedOf(managed []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	may := maps.Clone(s.projected)
+	for _, slice := range s.imported {
+		if !slices.Contains(managed, slice) {
+			traffic, gateway := endpoints.ProjectionNames(slice.Name)
+			delete(may, traffic)
+			delete(may, gateway)
+		}
+	}
+	return byName(may)
+}
+
+// byName returns the values of a map in the order of their names.
+func byName[V any](of map[string]V) (out []V) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		out = append(out, of[name])
+	}
+	return out
+}
+
 func (e *exporters) isExporting(cluster string) bool {
 	return slices.ContainsFunc(e.exports, func(x clusterset.Export) bool { return x.Cluster == cluster })
 }

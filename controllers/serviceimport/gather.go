@@ -1,6 +1,7 @@
 package serviceimport
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -28,16 +29,18 @@ type snapshot struct {
 	refuses   bool // the namespace has no imports, by its annotation (S5)
 
 	// In this cluster:
-	copies   []*hubv1alpha1.ServiceExportRecord
-	export   *mcsv1beta1.ServiceExport // of this cluster
-	service  *corev1.Service           // of this cluster, of the same name
-	imp      *mcsv1beta1.ServiceImport
-	svc      *corev1.Service // the derived Service
-	imported []*discoveryv1.EndpointSlice
-	strays   []*discoveryv1.EndpointSlice // slices of the derived Service without the labels of imported ones
-	given    []*discoveryv1.EndpointSlice // the agent's slices of the derived Service that state no source
-	native   []*discoveryv1.EndpointSlice // slices of this cluster's own Service
-	expired  map[string]liveness.State    // by cluster ID
+	copies      []*hubv1alpha1.ServiceExportRecord
+	export      *mcsv1beta1.ServiceExport // of this cluster
+	service     *corev1.Service           // of this cluster, of the same name
+	imp         *mcsv1beta1.ServiceImport
+	svc         *corev1.Service // the derived Service
+	imported    []*discoveryv1.EndpointSlice
+	projected   map[string]*discoveryv1.EndpointSlice // what was made of imported slices, by name
+	projections map[string]versions                   // of projected, by source; made by versionsOf
+	strays      []*discoveryv1.EndpointSlice          // slices of the derived Service without the labels of imported ones
+	given       []*discoveryv1.EndpointSlice          // the agent's slices of the derived Service that state no source
+	native      []*discoveryv1.EndpointSlice          // slices of this cluster's own Service
+	expired     map[string]liveness.State             // by cluster ID
 
 	// On the hub:
 	hub       bool // the hub's caches have synced once
@@ -108,7 +111,12 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	if err != nil {
 		return err
 	}
+	s.projected = make(map[string]*discoveryv1.EndpointSlice, len(imported))
 	for _, slice := range imported {
+		if endpoints.IsProjection(slice.Name) {
+			s.projected[slice.Name] = slice
+			continue
+		}
 		owner := endpoints.OwnerOf(slice.Annotations[endpoints.AnnotationSource])
 		if owner != sourceCluster(slice) && s.ownerByName(slice) != "" {
 			s.strays = append(s.strays, slice)
@@ -118,7 +126,11 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	}
 	s.strays = slices.DeleteFunc(s.strays, func(slice *discoveryv1.EndpointSlice) bool {
 		given := kube.Writable(slice) && s.ownerByName(slice) == ""
-		if given {
+		switch {
+		case !given:
+		case endpoints.ServiceOf(slice.Name) == s.derivedName() && endpoints.IsProjection(slice.Name):
+			s.projected[slice.Name] = slice
+		default:
 			s.given = append(s.given, slice)
 		}
 		return given
@@ -184,6 +196,7 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	return err
 }
 
+// sourceCluster returns the cluster that an imported slice or a projection is labelled with.
 func sourceCluster(slice *discoveryv1.EndpointSlice) string {
-	return slice.Labels[mcsv1beta1.LabelSourceCluster]
+	return cmp.Or(slice.Labels[mcsv1beta1.LabelSourceCluster], slice.Labels[endpoints.LabelCluster])
 }

@@ -130,7 +130,7 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 			return 0, err
 		}
 	}
-	for _, slice := range slices.Concat(s.imported, s.given) {
+	for _, slice := range slices.Concat(byName(s.projected), s.imported, s.given) {
 		if !kube.Owned(slice) {
 			continue
 		}

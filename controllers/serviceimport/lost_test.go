@@ -105,6 +105,7 @@ func imported(clusters ...string) (objects []client.Object) {
 func pass(t *testing.T, local, hub client.Client) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
 	env := Config{
+		Gateways:     func() bool { return false },
 		Events:       &member{},
 		Cluster:      "b",
 		HubNamespace: "set",

@@ -100,6 +100,7 @@ func newMember(t *testing.T) *member {
 	}
 	m.hub, m.local = hub.Build(), local.Build()
 	m.reconciler = &reconciler{Config: Config{
+		Gateways:     func() bool { return false },
 		Cluster:      "a",
 		HubNamespace: "set",
 		Now:          func() time.Time { return time.Now().Add(m.later) },

@@ -146,15 +146,13 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		}
 	}
 	sources := endpoints.Expire(found.sources, s.expired)
-	p := &slicePlan{existing: e.managed}
+	p := &slicePlan{imported: sliceSet{existing: e.managed}, projected: sliceSet{existing: s.projectedOf(e.managed)}}
 	if s.hub { // else the records that they may be of are not known
-		p.existing = append(p.existing, s.given...)
+		p.imported.existing = append(p.imported.existing, s.given...)
 	}
 	sources, order, back := endpoints.Prefer(sources, s.own, &merged, r.order(s.name), r.Now())
 	r.setOrder(s.name, order)
-	for _, src := range sources {
-		p.desired = append(p.desired, endpoints.Desired(src, want))
-	}
+	r.desire(p, sources, want)
 
 	refused := r.addSlices(ctx, p)
 	if apierrors.IsConflict(refused) || apierrors.IsNotFound(refused) {

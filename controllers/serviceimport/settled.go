@@ -25,13 +25,17 @@ import (
 // but endpoints changes, the next passes look only at the endpoints that have changed. So a change of an endpoint costs
 // little, however many clusters export the name.
 type settled struct {
-	want     *endpoints.Import
-	families []corev1.IPFamily     // of want, those that this cluster supports
-	again    time.Duration         // when to look at the name again; 0: never
-	basis    map[string]version    // of all objects but endpoints
-	hub      map[string]version    // of records and pages of other clusters, by name
-	slices   map[string][2]version // by source: of what was published and of what was imported
+	want      *endpoints.Import
+	families  []corev1.IPFamily   // of want, those that this cluster supports
+	again     time.Duration       // when to look at the name again; 0: never
+	basis     map[string]version  // of all objects but endpoints
+	hub       map[string]version  // of records and pages of other clusters, by name
+	slices    map[string]versions // by source
+	projected int                 // how many projections there were
 }
+
+// versions are those of one published slice and of what was made of it.
+type versions struct{ published, imported, traffic, gateway version }
 
 // publishedSlice is one slice of one source cluster: a group on the hub, or an EndpointSlice of this cluster.
 type publishedSlice struct {
@@ -42,8 +46,24 @@ type publishedSlice struct {
 	imported *discoveryv1.EndpointSlice // nil if there is none yet
 }
 
-func (p *publishedSlice) versions() [2]version {
-	return [2]version{versionOf(p.from), versionOf(p.imported)}
+// versionsOf returns the versions of what was published, of the slice imported from it, and of its projections.
+func (s *snapshot) versionsOf(published version, imported *discoveryv1.EndpointSlice) versions {
+	if s.projections == nil {
+		s.projections = make(map[string]versions, len(s.projected))
+		for name, p := range s.projected {
+			source := p.Annotations[endpoints.AnnotationSource]
+			v := s.projections[source]
+			if endpoints.IsGateway(name) {
+				v.gateway = versionOfSlice(p)
+			} else {
+				v.traffic = versionOfSlice(p)
+			}
+			s.projections[source] = v
+		}
+	}
+	v := s.projections[imported.Annotations[endpoints.AnnotationSource]]
+	v.published, v.imported = published, versionOfSlice(imported)
+	return v
 }
 
 // version tells two states of an object apart. The revision of a record follows its owner's clock, so that a restored
@@ -53,6 +73,8 @@ type version struct {
 	resourceVersion string
 	revision        int64
 }
+
+func versionOfSlice(s *discoveryv1.EndpointSlice) version { return version{s.UID, s.ResourceVersion, 0} }
 
 func versionOf(o client.Object) version {
 	return version{o.GetUID(), o.GetResourceVersion(), kube.Origin(o).Revision}
@@ -166,7 +188,8 @@ func (s *snapshot) changedSince(was *settled) (clusters []string, ok bool) {
 		note(cluster)
 	})
 	for _, slice := range s.imported {
-		if was.slices[slice.Annotations[endpoints.AnnotationSource]][1] != versionOf(slice) {
+		last := was.slices[slice.Annotations[endpoints.AnnotationSource]]
+		if s.versionsOf(last.published, slice) != last {
 			note(sourceCluster(slice))
 		}
 	}
@@ -187,12 +210,12 @@ func (m *memory) settle(s *snapshot, is *settled, now time.Time) {
 	}
 	is.hub = map[string]version{}
 	s.onHub(func(_, name string, o client.Object) { is.hub[name] = versionOf(o) })
-	is.slices = make(map[string][2]version, len(all))
+	is.slices, is.projected = make(map[string]versions, len(all)), len(s.projected)
 	for i := range all {
 		if all[i].imported == nil {
 			return
 		}
-		is.slices[all[i].source] = all[i].versions()
+		is.slices[all[i].source] = s.versionsOf(versionOf(all[i].from), all[i].imported)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +250,8 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 	if err != nil || !slices.Equal(families, was.families) || s.anyExpired(was.want) {
 		return 0, false, nil // a whole pass reports the error, or handles the change
 	}
-	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) || len(s.imported) != len(was.slices) {
+	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) || len(s.imported) != len(was.slices) ||
+		len(s.projected) != was.projected {
 		return 0, false, nil
 	}
 	clusters, ok := s.changedSince(was)
@@ -245,7 +269,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 		if !known || p.imported == nil {
 			return 0, false, nil
 		}
-		if p.versions() != last {
+		if s.versionsOf(versionOf(p.from), p.imported) != last {
 			changed = append(changed, *p)
 		}
 	}
@@ -254,7 +278,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 			return 0, done, err
 		}
 		for i := range changed {
-			was.slices[changed[i].source] = changed[i].versions()
+			was.slices[changed[i].source] = s.versionsOf(versionOf(changed[i].from), changed[i].imported)
 		}
 	}
 	s.onHub(func(_, name string, o client.Object) { was.hub[name] = versionOf(o) })
@@ -279,15 +303,19 @@ func (r *reconciler) importChanged(
 		} else {
 			reader{r.Config}.addGroup(&found, p.cluster, p.group, p.imported, s.imp)
 		}
-		plan.existing = append(plan.existing, p.imported)
+		plan.imported.existing = append(plan.imported.existing, p.imported)
+		traffic, gateway := endpoints.ProjectionNames(p.imported.Name)
+		for _, name := range []string{traffic, gateway} {
+			if there := s.projected[name]; there != nil {
+				plan.projected.existing = append(plan.projected.existing, there)
+			}
+		}
 	}
 	if found.held || len(found.refused) > 0 || len(found.sources) != len(changed) {
 		return false, nil
 	}
 	r.report(found.findings)
-	for _, src := range found.sources {
-		plan.desired = append(plan.desired, endpoints.Desired(src, want))
-	}
+	r.desire(plan, found.sources, want)
 	err = r.addSlices(ctx, plan)
 	if err == nil {
 		err = r.removeSlices(ctx, plan)

@@ -17,40 +17,66 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// slicePlan is what the imported slices should be and are.
+// slicePlan is what the imported slices and their projections should be and are.
 type slicePlan struct {
-	desired, existing []*discoveryv1.EndpointSlice
-	invalid           error // of slices that were refused as invalid: the others and removals go on
+	imported, projected sliceSet
+	invalid             error // of slices that were refused as invalid: the others and removals go on
+}
+
+type sliceSet struct{ desired, existing []*discoveryv1.EndpointSlice }
+
+// sets returns the projections first: a cluster whose imported slices are gone has nothing left here.
+func (p *slicePlan) sets() []*sliceSet { return []*sliceSet{&p.projected, &p.imported} }
+
+// desire adds the imported slices of sources, and their projections.
+func (r *reconciler) desire(p *slicePlan, sources []*endpoints.Source, want *endpoints.Import) {
+	for _, src := range sources {
+		p.imported.desired = append(p.imported.desired, endpoints.Desired(src, want))
+	}
+	p.projected.desired = endpoints.Projections(p.imported.desired, want, r.Gateways())
 }
 
 // addSlices writes what is new and removes nothing. It updates existing to what was written.
 func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
-	c := endpoints.Plan(endpoints.Additive(p.desired, p.existing), p.existing)
-	c.Delete = nil
-	written, err := r.applySlices(ctx, p, c)
-	p.existing = slices.Clone(p.existing)
-	for _, w := range written {
-		i := slices.IndexFunc(p.existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == w.Name })
-		if i < 0 {
-			p.existing = append(p.existing, w)
-		} else {
-			p.existing[i] = w
+	var errs []error
+	for _, set := range p.sets() {
+		c := endpoints.Plan(endpoints.Additive(set.desired, set.existing), set.existing)
+		c.Delete = nil
+		written, err := r.applySlices(ctx, p, c)
+		errs = append(errs, err)
+		set.existing = slices.Clone(set.existing)
+		for _, w := range written {
+			i := slices.IndexFunc(set.existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == w.Name })
+			if i < 0 {
+				set.existing = append(set.existing, w)
+			} else {
+				set.existing[i] = w
+			}
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // removeSlices writes the rest: it removes ports that nobody exposes and slices without a source.
 func (r *reconciler) removeSlices(ctx context.Context, p *slicePlan) error {
-	_, err := r.applySlices(ctx, p, endpoints.Plan(p.desired, p.existing))
-	return err
+	return r.applyAll(ctx, p, endpoints.Plan)
 }
 
 // removeDispensable removes slices without a source although others, or the Service, could not be written. Endpoints
 // that move to a slice that could not be written stay.
 func (r *reconciler) removeDispensable(ctx context.Context, p *slicePlan) error {
-	_, err := r.applySlices(ctx, p, endpoints.Dispensable(p.desired, p.existing))
-	return err
+	return r.applyAll(ctx, p, endpoints.Dispensable)
+}
+
+func (r *reconciler) applyAll(
+	ctx context.Context, p *slicePlan, plan func(desired, existing []*discoveryv1.EndpointSlice) endpoints.Changes,
+) error {
+	var errs []error
+	for _, set := range p.sets() {
+		_, err := r.applySlices(ctx, p, plan(set.desired, set.existing))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // applySlices makes the changes in their order and returns the slices that it wrote. One failure does not stop the

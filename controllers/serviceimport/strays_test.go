@@ -38,7 +38,7 @@ func TestI10SlicesOfOthersStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(m.slices()) != 4 || m.imported()["c"] == nil || !slices.Contains(m.told, "NotOwned") {
+	if len(m.slices()) != 5 || m.imported()["c"] == nil || !slices.Contains(m.told, "NotOwned") {
 		t.Errorf("told %v; slices %v", m.told, m.slices())
 	}
 }

@@ -112,6 +112,7 @@ func (w *World) startAgent(m *member) {
 		Events:    a,
 		Dial:      w.dialFrom(a),
 		Pages:     limits,
+		Gateways:  func() bool { return false },
 		Home:      home,
 		AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {

@@ -202,8 +202,7 @@ func (w *World) checkSlices(m *member, t *truth) error {
 			own[of] = s
 			continue
 		}
-		_, silent := s.Labels[corev1.IsHeadlessService]
-		silent = silent && t.merged.Type != mcsv1beta1.Headless
+		_, silent := s.Labels["clusterset-dns.io/standby"]
 		ports := slices.SortedFunc(slices.Values(s.Ports), byPortName)
 		add(got, cluster, s.AddressType, silent, ports, s.Endpoints)
 		labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, cluster, kube.Manager, silent)
@@ -244,8 +243,34 @@ func (w *World) checkSlices(m *member, t *truth) error {
 			slices.Sort(of[key])
 		}
 	}
+	problems = append(problems, m.checkTraffic(t))
 	return errors.Join(
 		append(problems, differ("imported endpoints (S1, S2, S4, C3, C4), or which no cluster exports,", want, got))...)
+}
+
+// checkTraffic: kube-proxy reads what is imported, each slice in one of its own, and nothing else (S6).
+func (m *member) checkTraffic(t *truth) error {
+	var got, want []string
+	text := func(s *discoveryv1.EndpointSlice) string {
+		return show(s.Labels) + show(s.AddressType) + show(append([]discoveryv1.EndpointPort{}, s.Ports...)) +
+			show(append([]discoveryv1.Endpoint{}, s.Endpoints...))
+	}
+	for _, s := range m.imported(t.name) {
+		if f, ok := resolution.ForKubeProxy(&t.merged, t.name.Namespace, t.name.Name,
+			s.Labels[mcsv1beta1.LabelSourceCluster], kube.Manager, s); ok {
+			want = append(want, text(f))
+		}
+	}
+	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
+		_, hidden := s.Labels[corev1.IsHeadlessService]
+		if s.Namespace == t.name.Namespace && s.Labels[discoveryv1.LabelServiceName] == derivedName(t.name) && !hidden &&
+			s.Labels[discoveryv1.LabelManagedBy] == kube.Manager {
+			got = append(got, text(s))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	return differ("what kube-proxy reads (S6)", want, got)
 }
 
 // checkOwn looks at the imported slice of one of the own cluster's.

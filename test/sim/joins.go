@@ -27,8 +27,9 @@ func (w *World) checkJoins(m *member, t *truth) error {
 		return nil
 	}
 	var errs []error
-	for _, s := range m.imported(t.name) {
-		if s.Labels[discoveryv1.LabelServiceName] != svc.Name {
+	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
+		if _, hidden := s.Labels[corev1.IsHeadlessService]; hidden || s.Namespace != svc.Namespace ||
+			s.Labels[discoveryv1.LabelServiceName] != svc.Name || s.Labels[discoveryv1.LabelManagedBy] != kube.Manager {
 			continue
 		}
 		for _, p := range svc.Spec.Ports {
@@ -37,7 +38,7 @@ func (w *World) checkJoins(m *member, t *truth) error {
 					continue
 				}
 				for _, e := range s.Endpoints {
-					if !t.serves(s.Labels[mcsv1beta1.LabelSourceCluster], e.Addresses[0], p, *q.Port) {
+					if !t.serves(s.Labels["clusterset-dns.io/source-cluster"], e.Addresses[0], p, *q.Port) {
 						errs = append(errs, fmt.Errorf("port %d/%s of the VIP leads to %d of %s, another port there (C4)",
 							p.Port, p.Protocol, *q.Port, e.Addresses[0]))
 					}

@@ -96,6 +96,11 @@ func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
 
 func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 	imported := m.imported(n)
+	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
+		if s.Namespace == n.Namespace && s.Labels["clusterset-dns.io/service-import"] == n.Name {
+			imported = append(imported, s)
+		}
+	}
 	if len(imported) == 0 {
 		return
 	}

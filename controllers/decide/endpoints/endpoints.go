@@ -79,18 +79,24 @@ type Import struct {
 	Merged          *conflict.Merged
 }
 
-// noTraffic are the labels that exclude a slice from what makes a Service's traffic. kube-proxy watches slices without
-// IsHeadlessService, and up to 1.35 without the other label, too: for it, adding one deletes the slice. Cilium's
-// replacement of kube-proxy, from 1.19.4 on, reads those with IsHeadlessService where its Gateway API or Ingress is on.
-// So a slice gets both.
-var noTraffic = map[string]string{
+// LabelStandby marks an imported slice whose endpoints carry no traffic, by preference (T2).
+const LabelStandby = "clusterset-dns.io/standby"
+
+// hidden are the labels that exclude a slice from what makes a Service's traffic: imported slices have them, and traffic
+// slices do not. kube-proxy watches slices without IsHeadlessService, and up to 1.35 without the other label, too: for
+// it, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those with
+// IsHeadlessService where its Gateway API or Ingress is on. So a slice gets both.
+var hidden = map[string]string{
 	corev1.IsHeadlessService:                   "",
 	"service.kubernetes.io/service-proxy-name": "none",
 }
 
-// WithoutTraffic reports whether an imported slice carries no traffic of a VIP.
-func WithoutTraffic(slice *discoveryv1.EndpointSlice) bool {
-	for name := range noTraffic {
+// Standby reports whether the endpoints of an imported slice carry no traffic of a VIP, by preference.
+func Standby(imported *discoveryv1.EndpointSlice) bool { return imported.Labels[LabelStandby] != "" }
+
+// isHidden reports whether no kube-proxy reads a slice.
+func isHidden(slice *discoveryv1.EndpointSlice) bool {
+	for name := range hidden {
 		if _, found := slice.Labels[name]; found {
 			return true
 		}
@@ -98,10 +104,10 @@ func WithoutTraffic(slice *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-func carryTraffic(slice *discoveryv1.EndpointSlice) {
-	for name := range noTraffic {
-		delete(slice.Labels, name)
-	}
+// readersLabels are the labels by which readers choose slices: a slice has no other ones of these than it should.
+var readersLabels = []string{
+	discoveryv1.LabelServiceName, mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, LabelImport, LabelCluster,
+	LabelStandby, corev1.IsHeadlessService, "service.kubernetes.io/service-proxy-name",
 }
 
 const sumLength = 20 // characters, in the name of an imported slice
@@ -114,14 +120,10 @@ func SliceName(derived, source string, family discoveryv1.AddressType) string {
 	return derived + "-" + strings.ToLower(text)[:sumLength]
 }
 
-// ServiceOf returns the derived Service in the name of an imported slice, or "" if SliceName does not return such a
-// name.
+// ServiceOf returns the derived Service in the name of an imported slice or of a projection, or "" for other names.
 func ServiceOf(slice string) string {
-	at := len(slice) - sumLength - 1
-	if at < 0 || slice[at] != '-' || !derived.Named(slice[:at]) {
-		return ""
-	}
-	return slice[:at]
+	service, _ := splitName(slice)
+	return service
 }
 
 // Labels returns the labels that tie an imported slice to its import, its derived Service and its source cluster.
@@ -166,9 +168,9 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	if readiness := src.readiness(); readiness != "" {
 		slice.Annotations[AnnotationReadiness] = readiness
 	}
-	if imp.Merged.Type == mcsv1beta1.Headless || src.NoTraffic {
-		// The derived Service may still hold the VIP of an import that became headless.
-		maps.Copy(slice.Labels, noTraffic)
+	maps.Copy(slice.Labels, hidden)
+	if src.NoTraffic && imp.Merged.Type != mcsv1beta1.Headless {
+		slice.Labels[LabelStandby] = "true"
 	}
 	if slice.Endpoints = slices.Clone(src.Native); slice.Endpoints == nil {
 		slice.Endpoints = endpointsOf(src.Endpoints)
@@ -181,7 +183,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 }
 
 // portsOf returns the ports of a source without those that lost a conflict (C4) or are withheld. Each port appears
-// under the derived Service's name, by which kube-proxy finds it, and under the import's name, unless an exporter
+// under the derived Service's name, which the traffic slice has, and under the import's name, unless an exporter
 // chose a name by which kube-proxy would find another port, now or later. A headless import needs the latter only.
 func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}

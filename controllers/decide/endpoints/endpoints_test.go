@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	k8slabels "k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -182,70 +180,6 @@ func TestS1WhatAnImportedSliceBears(t *testing.T) {
 	if e.NodeName != nil || e.TargetRef != nil || *e.Zone != "z1" || *e.Hostname != "web-0" || e.Hints != nil ||
 		s.Endpoints[1].Zone != nil {
 		t.Errorf("endpoints %+v", s.Endpoints)
-	}
-}
-
-// selectors are those by which proxies watch slices, read in their source: kube-proxy 1.35.6 and 1.36.3
-// (cmd/kube-proxy/app/server.go), and Cilium 1.20.2 (GetEndpointSliceListOptionsModifier of pkg/k8s/utils/utils.go, as
-// pkg/loadbalancer/reflectors/k8s.go calls it) without --k8s-service-proxy-name. With its Gateway API or Ingress on,
-// Cilium watches slices of Headless Services, too (daemon/k8s/resources.go).
-func selectors(t *testing.T) map[string]k8slabels.Selector {
-	t.Helper()
-	requirement := func(label string, is selection.Operator, values ...string) k8slabels.Requirement {
-		r, err := k8slabels.NewRequirement(label, is, values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return *r
-	}
-	notHeadless := requirement("service.kubernetes.io/headless", selection.DoesNotExist)
-	noProxyName := requirement("service.kubernetes.io/service-proxy-name", selection.DoesNotExist)
-	notOfItsMesh := requirement(
-		"endpointslice.kubernetes.io/managed-by", selection.NotEquals, "endpointslice-mesh-controller.cilium.io",
-	)
-	return map[string]k8slabels.Selector{
-		"kube-proxy 1.35":             k8slabels.NewSelector().Add(noProxyName, notHeadless),
-		"kube-proxy 1.36":             k8slabels.NewSelector().Add(notHeadless),
-		"Cilium":                      k8slabels.NewSelector().Add(noProxyName, notHeadless, notOfItsMesh),
-		"Cilium with its Gateway API": k8slabels.NewSelector().Add(noProxyName, notOfItsMesh),
-	}
-}
-
-// TestProxiesSelectWhatIsNotWithheld: neither a slice that is withheld (T2), nor one of a Headless import.
-func TestProxiesSelectWhatIsNotWithheld(t *testing.T) {
-	withheld := source("a")
-	withheld.NoTraffic = true
-	headless := merged(nil)
-	headless.Type = mcsv1beta1.Headless
-	for _, tt := range []struct {
-		name  string
-		slice *discoveryv1.EndpointSlice
-		want  bool
-	}{
-		{"ordinary", Desired(source("a"), imported(merged(nil))), true},
-		{"withheld", Desired(withheld, imported(merged(nil))), false},
-		{"headless", Desired(source("a"), imported(headless)), false},
-	} {
-		for proxy, selector := range selectors(t) {
-			if got := selector.Matches(k8slabels.Set(tt.slice.Labels)); got != tt.want {
-				t.Errorf("%s: %s selects it: %v, want %v; labels %v", tt.name, proxy, got, tt.want, tt.slice.Labels)
-			}
-		}
-	}
-}
-
-// TestTheFlipFromHeadlessGivesTraffic: no label stays.
-func TestTheFlipFromHeadlessGivesTraffic(t *testing.T) {
-	m := merged(nil)
-	m.Type = mcsv1beta1.Headless
-	s := Desired(source("a"), imported(m))
-	m.Type = mcsv1beta1.ClusterSetIP
-	c := Plan([]*discoveryv1.EndpointSlice{Desired(source("a"), imported(m))}, []*discoveryv1.EndpointSlice{s})
-	if len(c.Update) != 1 {
-		t.Fatalf("changes %+v", c)
-	}
-	if WithoutTraffic(c.Update[0]) {
-		t.Error("a label stays after the flip back")
 	}
 }
 

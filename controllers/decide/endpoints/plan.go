@@ -97,14 +97,14 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
 			return !ready(ep.Conditions.Ready) || !moving[ep.Addresses[0]] || hasAddress(d, ep.Addresses[0])
 		})
-		stopsTraffic := WithoutTraffic(d) && !WithoutTraffic(e)
+		stopsTraffic := isHidden(d) && !isHidden(e)
 		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
 			continue
 		}
 		both := d.DeepCopy()
 		both.Ports, both.Endpoints = append(both.Ports, ports...), append(both.Endpoints, left...)
 		if stopsTraffic {
-			carryTraffic(both)
+			maps.DeleteFunc(both.Labels, func(name, _ string) bool { _, ok := hidden[name]; return ok })
 		}
 		out[i] = both
 	}
@@ -183,10 +183,19 @@ func changedBySource(d, e *discoveryv1.EndpointSlice) bool {
 func same(d, e *discoveryv1.EndpointSlice) bool {
 	return contains(e.Annotations, d.Annotations) && contains(e.Labels, d.Labels) &&
 		e.Annotations[derived.AnnotationAdopt] == "" &&
-		WithoutTraffic(d) == WithoutTraffic(e) &&
+		sameReaders(d, e) &&
 		d.Annotations[AnnotationReadiness] == e.Annotations[AnnotationReadiness] &&
 		equality.Semantic.DeepEqual(d.OwnerReferences, e.OwnerReferences) &&
 		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
+}
+
+// sameReaders reports whether e has none of the labels by which readers choose slices that d does not have.
+func sameReaders(d, e *discoveryv1.EndpointSlice) bool {
+	return !slices.ContainsFunc(readersLabels, func(label string) bool {
+		_, is := e.Labels[label]
+		_, should := d.Labels[label]
+		return is && !should
+	})
 }
 
 // contains ignores the time of a trigger: it is written along with what it has triggered.
@@ -219,7 +228,9 @@ func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if u.Annotations == nil {
 		u.Annotations = map[string]string{}
 	}
-	carryTraffic(u)
+	for _, label := range readersLabels {
+		delete(u.Labels, label)
+	}
 	delete(u.Annotations, AnnotationReadiness)
 	delete(u.Annotations, derived.AnnotationAdopt)
 	maps.Copy(u.Labels, d.Labels)

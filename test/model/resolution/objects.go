@@ -140,18 +140,42 @@ func DerivedSpec(m *conflict.Merged, svc *corev1.Service) corev1.ServiceSpec {
 	return spec
 }
 
-// SliceLabels are those of a slice that is imported of cluster. kube-proxy leaves out what is silent, and all of a
-// headless import.
+// SliceLabels are those of a slice that is imported of cluster. kube-proxy leaves all of them out.
 func SliceLabels(m *conflict.Merged, namespace, name, cluster, manager string, silent bool) map[string]string {
 	labels := map[string]string{
 		mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: cluster,
 		discoveryv1.LabelServiceName: DerivedName(namespace, name), discoveryv1.LabelManagedBy: manager,
+		corev1.IsHeadlessService: "", "service.kubernetes.io/service-proxy-name": "none",
 	}
-	if silent || m.Type == mcsv1beta1.Headless {
-		labels[corev1.IsHeadlessService] = ""
-		labels["service.kubernetes.io/service-proxy-name"] = "none"
+	if silent && m.Type != mcsv1beta1.Headless {
+		labels["clusterset-dns.io/standby"] = "true"
 	}
 	return labels
+}
+
+// ForKubeProxy is the part of an imported slice that kube-proxy reads, in a slice of its own: labels, ports and
+// endpoints (S6). ok is false if there is none.
+func ForKubeProxy(m *conflict.Merged, namespace, name, cluster, manager string, s *discoveryv1.EndpointSlice) (
+	out *discoveryv1.EndpointSlice, ok bool,
+) {
+	if _, silent := s.Labels["clusterset-dns.io/standby"]; silent || m.Type == mcsv1beta1.Headless {
+		return nil, false
+	}
+	out = &discoveryv1.EndpointSlice{AddressType: s.AddressType}
+	out.Labels = map[string]string{
+		"clusterset-dns.io/service-import": name, "clusterset-dns.io/source-cluster": cluster,
+		discoveryv1.LabelServiceName: DerivedName(namespace, name), discoveryv1.LabelManagedBy: manager,
+	}
+	for _, p := range s.Ports {
+		if strings.HasPrefix(*p.Name, "clusterset-") {
+			out.Ports = append(out.Ports, p)
+		}
+	}
+	for _, e := range s.Endpoints {
+		e.TargetRef = nil
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	return out, true
 }
 
 // Owners are those of an imported slice.

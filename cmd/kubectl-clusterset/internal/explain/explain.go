@@ -347,7 +347,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			x.imported, withTraffic = true, withTraffic || !endpoints.WithoutTraffic(s)
+			x.imported, withTraffic = true, withTraffic || !endpoints.Standby(s)
 			n := byType[s.AddressType]
 			for k := range s.Endpoints {
 				if isReady(&s.Endpoints[k]) {

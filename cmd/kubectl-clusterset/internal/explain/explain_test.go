@@ -494,7 +494,7 @@ var causes = []struct {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"
 		}
-		f.Slices[0].Labels["service.kubernetes.io/headless"] = ""
+		f.Slices[0].Labels["clusterset-dns.io/standby"] = "true"
 	}, "no traffic from the VIP"},
 }
 

@@ -1,11 +1,11 @@
 package explain_test
 
 import (
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -45,7 +45,7 @@ func TestEachWayOfLossIsNamed(t *testing.T) {
 			"cluster east has expired here"},
 		"withheld by a preference": {func(f *explain.Facts) {
 			f.Records[1].Spec.Preference = hubv1alpha1.Preference("cluster=north")
-			f.Slices[0].Labels[corev1.IsHeadlessService] = ""
+			f.Slices[0].Labels[endpoints.LabelStandby] = "true"
 		}, "x the preference selects no cluster that has a ready endpoint: connections to its VIP fail", ""},
 		"refused by the hub": {func(f *explain.Facts) { f.Slices = nil },
 			"x no ready endpoint of east is imported: connections to its VIP fail\n  → in cluster east: kubectl " +

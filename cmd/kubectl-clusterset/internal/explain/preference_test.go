@@ -1,11 +1,11 @@
 package explain_test
 
 import (
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
@@ -52,7 +52,7 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 	f.Records[1] = record("east", 2,
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "local" })
 	f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1), slice("east", 2, 0)}
-	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
+	f.Slices[1].Labels[endpoints.LabelStandby] = "true"
 	r := explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
 		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "/preference; or kubectl -n shop ") {
@@ -61,7 +61,7 @@ func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
 
 	f.Records[1] = record("east", 2, func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "cluster=north" })
 	f.Slices[0] = slice("west", 1, 0)
-	f.Slices[0].Labels[corev1.IsHeadlessService] = ""
+	f.Slices[0].Labels[endpoints.LabelStandby] = "true"
 	r = explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "connections to its VIP fail\n  → change the annotation") {
 		t.Errorf("all endpoints are ready:\n%s", got)
@@ -80,7 +80,7 @@ func TestAClusterWithTrafficInOneFamilyHasTraffic(t *testing.T) {
 	f := member()
 	f.Records[1] = record("east", 2,
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
-	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
+	f.Slices[1].Labels[endpoints.LabelStandby] = "true"
 	other := slice("east", 2, 0)
 	other.Name, other.AddressType = "derived-east-6", discoveryv1.AddressTypeIPv6
 	f.Slices = append(f.Slices, other)
@@ -95,7 +95,7 @@ func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 	f := member()
 	f.Records[1] = record("east", 2,
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
-	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
+	f.Slices[1].Labels[endpoints.LabelStandby] = "true"
 	r := explain.Explain(f)
 	for _, want := range []string{"gets the traffic from the VIP (prefer-local)",
 		"no traffic from the VIP"} {

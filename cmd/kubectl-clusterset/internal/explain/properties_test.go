@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"slices"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = mcsv1beta1.Headless }))
 	f.Slices = append(f.Slices, slice("north", 1, 0))
 	for _, i := range []int{1, 2} {
-		f.Slices[i].Labels[corev1.IsHeadlessService] = ""
+		f.Slices[i].Labels[endpoints.LabelStandby] = "true"
 	}
 	for _, x := range explain.Explain(f).Exporters {
 		if x.NoTraffic != (x.Cluster != "west") {

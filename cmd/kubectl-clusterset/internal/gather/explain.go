@@ -3,6 +3,7 @@ package gather
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -61,10 +63,12 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.Import, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, c, name)
 	errs = append(errs, ignoreNoMatch(err))
 
-	var slices discoveryv1.EndpointSliceList
-	allow(explain.Endpoints, c.List(ctx, &slices, client.InNamespace(name.Namespace),
+	var imported discoveryv1.EndpointSliceList
+	allow(explain.Endpoints, c.List(ctx, &imported, client.InNamespace(name.Namespace),
 		client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
-	f.Slices = slices.Items
+	f.Slices = slices.DeleteFunc(imported.Items, func(s discoveryv1.EndpointSlice) bool {
+		return endpoints.IsProjection(s.Name)
+	})
 	var outside discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &outside, client.InNamespace(name.Namespace), client.MatchingLabels{
 		external.Label: name.Name, discoveryv1.LabelManagedBy: kube.Manager,
