@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -158,8 +159,11 @@ func (r *reconciler) requestsForSlice(ctx context.Context, slice client.Object) 
 		return out
 	}
 	svc, err := kube.Get[*corev1.Service](ctx, r.Local, name)
-	if err != nil || svc == nil {
+	if err != nil {
 		return out
+	}
+	if svc == nil { // its name alone tells
+		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	}
 	return append(out, r.requestsForDerived(ctx, svc)...)
 }

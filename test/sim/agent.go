@@ -112,7 +112,7 @@ func (w *World) startAgent(m *member) {
 		Events:    a,
 		Dial:      w.dialFrom(a),
 		Pages:     limits,
-		Gateways:  func() bool { return false },
+		Gateways:  func() bool { return m.gateways },
 		Home:      home,
 		AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {

@@ -248,7 +248,8 @@ func (w *World) checkSlices(m *member, t *truth) error {
 		append(problems, differ("imported endpoints (S1, S2, S4, C3, C4), or which no cluster exports,", want, got))...)
 }
 
-// checkTraffic: kube-proxy reads what is imported, each slice in one of its own, and nothing else (S6).
+// checkTraffic: kube-proxy reads what is imported, each slice in one of its own, and nothing else, and so does Envoy
+// Gateway where it is (S6).
 func (m *member) checkTraffic(t *truth) error {
 	var got, want []string
 	text := func(s *discoveryv1.EndpointSlice) string {
@@ -260,17 +261,23 @@ func (m *member) checkTraffic(t *truth) error {
 			s.Labels[mcsv1beta1.LabelSourceCluster], kube.Manager, s); ok {
 			want = append(want, text(f))
 		}
+		if g, ok := resolution.ForGateways(&t.merged, s); ok && m.gateways {
+			want = append(want, text(g))
+		}
 	}
 	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
 		_, hidden := s.Labels[corev1.IsHeadlessService]
-		if s.Namespace == t.name.Namespace && s.Labels[discoveryv1.LabelServiceName] == derivedName(t.name) && !hidden &&
+		of, found := s.Labels[discoveryv1.LabelServiceName]
+		forKubeProxy := of == derivedName(t.name) && !hidden
+		forGateways := !found && s.Labels[mcsv1beta1.LabelServiceName] == t.name.Name
+		if s.Namespace == t.name.Namespace && (forKubeProxy || forGateways) &&
 			s.Labels[discoveryv1.LabelManagedBy] == kube.Manager {
 			got = append(got, text(s))
 		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	return differ("what kube-proxy reads (S6)", want, got)
+	return differ("what kube-proxy and gateways read (S6)", want, got)
 }
 
 // checkOwn looks at the imported slice of one of the own cluster's.

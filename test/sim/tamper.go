@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -89,7 +90,8 @@ func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
 	return slices.DeleteFunc(
 		all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice),
 		func(s *discoveryv1.EndpointSlice) bool {
-			return s.Namespace != n.Namespace || s.Labels[mcsv1beta1.LabelServiceName] != n.Name
+			return s.Namespace != n.Namespace || s.Labels[mcsv1beta1.LabelServiceName] != n.Name ||
+				endpoints.IsProjection(s.Name)
 		},
 	)
 }
@@ -97,7 +99,7 @@ func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
 func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 	imported := m.imported(n)
 	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
-		if s.Namespace == n.Namespace && s.Labels["clusterset-dns.io/service-import"] == n.Name {
+		if s.Namespace == n.Namespace && endpoints.ServiceOf(s.Name) == derivedName(n) && endpoints.IsProjection(s.Name) {
 			imported = append(imported, s)
 		}
 	}

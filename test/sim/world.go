@@ -95,11 +95,12 @@ type World struct {
 
 // member is one cluster.
 type member struct {
-	id     string
-	server *api.Server
-	blocks map[corev1.IPFamily]int // that it was granted so far
-	skew   time.Duration           // of its clocks
-	hidden bool                    // NetworkPolicies hide its Pods from agents, but not from their clients
+	id       string
+	server   *api.Server
+	blocks   map[corev1.IPFamily]int // that it was granted so far
+	skew     time.Duration           // of its clocks
+	gateways bool                    // Envoy Gateway is there
+	hidden   bool                    // NetworkPolicies hide its Pods from agents, but not from their clients
 	network
 	agents []*agent // that run; two where a leader does not know yet that it is none
 }
@@ -172,6 +173,7 @@ func newWorld(o Options) *World {
 
 func (w *World) addMember(id string) {
 	m := &member{id: id, blocks: map[corev1.IPFamily]int{}, skew: time.Duration(w.rng.IntN(7)-3) * 100 * time.Second}
+	m.gateways = w.chance(0.3)
 	m.hidden = w.Seed%3 == 0 && len(w.members) == 0
 	m.server = api.NewServer(id, func() time.Time { return w.now.Add(m.skew) }, pick(w, families), kube.SystemNamespace)
 	if w.ranges {

@@ -29,9 +29,10 @@ var (
 	cluster = corev1.ServiceInternalTrafficPolicyCluster
 )
 
-// silencing keeps kube-proxy from a slice, and so does the label of another proxy.
+// hidden keeps kube-proxy from a slice, and so does the label of another proxy.
 const (
-	silencing    = "service.kubernetes.io/headless"
+	hidden       = "service.kubernetes.io/headless"
+	standby      = "clusterset-dns.io/standby"
 	anotherProxy = "service.kubernetes.io/service-proxy-name"
 )
 
@@ -134,8 +135,9 @@ func settled() (*state, *truth) {
 					),
 					discoveryv1.LabelManagedBy: kube.Manager,
 				}
-				if imp.Spec.Type == mcsv1beta1.Headless || name == "steady" && source != id { // which all want near
-					of.Labels[silencing], of.Labels[anotherProxy] = "", "none"
+				of.Labels[hidden], of.Labels[anotherProxy] = "", "none"
+				if name == "steady" && source != id { // which all want near
+					of.Labels[standby] = "true"
 				}
 				of.OwnerReferences = []metav1.OwnerReference{
 					{
@@ -257,13 +259,13 @@ func TestPlantedStatesAreFound(t *testing.T) {
 			s.hub.pages = []hubv1alpha1.EndpointPage{{ObjectMeta: metav1.ObjectMeta{Name: "0.steady.soak.a"}}}
 		}, "EndpointPage 0.steady.soak.a is on the hub"},
 		"others that are not silent": {func(s *state, _ *truth) {
-			delete(s.members["a"].slices[2].Labels, silencing)
+			delete(s.members["a"].slices[2].Labels, standby)
 		}, "slice steady-of-b of steady of b in a: labels (S1, T2)"},
 		"its own that are silent": {func(s *state, _ *truth) {
-			s.members["a"].slices[1].Labels[silencing] = ""
+			s.members["a"].slices[1].Labels[standby] = "true"
 		}, "slice steady-of-a of steady of a in a: labels (S1, T2)"},
 		"a headless slice for kube-proxy": {func(s *state, _ *truth) {
-			delete(s.members["a"].slices[10].Labels, silencing)
+			delete(s.members["a"].slices[10].Labels, hidden)
 		}, "slice heads-of-a of heads of a in a: labels (S1, T2)"},
 		"a slice that kube-proxy does not find": {func(s *state, _ *truth) {
 			s.members["b"].slices[1].Labels[discoveryv1.LabelServiceName] = "steady"

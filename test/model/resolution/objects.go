@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -174,6 +175,32 @@ func ForKubeProxy(m *conflict.Merged, namespace, name, cluster, manager string, 
 	for _, e := range s.Endpoints {
 		e.TargetRef = nil
 		out.Endpoints = append(out.Endpoints, e)
+	}
+	return out, true
+}
+
+// ForGateways is the part of an imported slice that Envoy Gateway reads, in a slice of its own (S6). ok is false if
+// there is none.
+func ForGateways(m *conflict.Merged, s *discoveryv1.EndpointSlice) (out *discoveryv1.EndpointSlice, ok bool) {
+	if _, silent := s.Labels["clusterset-dns.io/standby"]; silent {
+		return nil, false
+	}
+	out = &discoveryv1.EndpointSlice{AddressType: s.AddressType}
+	out.Labels = maps.Clone(s.Labels)
+	delete(out.Labels, discoveryv1.LabelServiceName)
+	for _, p := range s.Ports {
+		if m.Type == mcsv1beta1.Headless || !strings.HasPrefix(*p.Name, "clusterset-") {
+			out.Ports = append(out.Ports, p)
+		}
+	}
+	for _, e := range s.Endpoints {
+		serving := e.Conditions.Ready == nil || *e.Conditions.Ready
+		terminating := e.Conditions.Terminating != nil && *e.Conditions.Terminating
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: e.Addresses, Zone: e.Zone, Hints: e.Hints, Conditions: discoveryv1.EndpointConditions{
+				Ready: new(bool), Serving: &serving, Terminating: &terminating,
+			},
+		})
 	}
 	return out, true
 }
