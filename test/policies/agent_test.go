@@ -144,6 +144,7 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 	balanced := derivedService(ns, derived.Name(ns, "balanced"))
 	balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
 	sliceName := endpoints.SliceName(ownSlice, "1.west", discoveryv1.AddressTypeIPv4)
+	_, gatewayName := endpoints.ProjectionNames(sliceName)
 	lost := sliceFor(ns, endpoints.SliceName(ownSlice, "2.west", discoveryv1.AddressTypeIPv4), ownSlice, "")
 	stray := sliceFor(ns, "stray", ownSlice, "endpointslice-controller.k8s.io")
 	kept := serviceImport(ns, "kept", "cilium")
@@ -175,6 +176,8 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 		{"take an import that is not given", patched(kept, label), notMade + "serviceimports kept"},
 		{"create a slice without its label", create(sliceFor(ns, "any", ownSlice, "")), only},
 		{"give endpoints to a user's Service", create(sliceFor(ns, sliceName, "shop", kube.Manager)),
+			"gives endpoints to derived Services only"},
+		{"give a gateway slice to a user's Service", create(sliceFor(ns, gatewayName, "shop", kube.Manager)),
 			"gives endpoints to derived Services only"},
 		{"give a load balancer to a user's Service", create(outside(ns, discoveryv1.LabelServiceName, "shop")),
 			"gives endpoints to derived Services only"},
@@ -227,7 +230,11 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 	ownRange := serviceCIDR("clusterset-test", "10.224.0.0/28")
 	ownRange.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
 	balanced := outside(ns, "", "")
-	made := []client.Object{own, imp, imported, balanced}
+	_, gatewayName := endpoints.ProjectionNames(imported.Name)
+	gateway := sliceFor(ns, gatewayName, "", kube.Manager)
+	delete(gateway.Labels, discoveryv1.LabelServiceName)
+	gateway.Labels[mcsv1beta1.LabelServiceName] = "web"
+	made := []client.Object{own, imp, imported, gateway, balanced}
 	if lab.ServiceCIDRs() {
 		made = append(made, ownRange)
 	}
