@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"reflect"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -21,6 +23,7 @@ type seen struct {
 	answer    error // the hub's last answer; nil after a success, and before the first
 	renewal   error // why the token was not renewed
 	notMember error // why this cluster is no member
+	unused    error // why the latest credentials do not work, while the connection of earlier ones does
 }
 
 func (s *seen) set(change func(*seen)) {
@@ -47,7 +50,10 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 	}
 	here := rules("member/rbac.yaml", "clusterset-dns:agent", "clusterset-dns:agent-membership",
 		"clusterset-controller")
-	onHub := rules("hub/clusterset/role.yaml", "clusterset-member")
+	onHub := append(rules("hub/clusterset/role.yaml", "clusterset-member"), rbacv1.PolicyRule{
+		Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
+		ResourceNames: []string{clusterset.AccountPrefix + a.Cluster},
+	})
 	return health.New(health.Config{
 		Cluster: a.Cluster, HubNamespace: a.HubNamespace, LocalNow: a.gate.Local, Hub: a.env.Hub,
 		Seen: func() decide.Facts { return factsOf(a) },
@@ -77,6 +83,9 @@ func factsOf(a *Agent) (f decide.Facts) {
 	}
 	if l := a.linked.Load(); l != nil {
 		f.Hub, f.Fresh, f.Cloned = l.config.Host, a.env.Fresh(), a.env.Cloned()
+		if cfg != nil && !reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
+			a.seen.set(func(s *seen) { f.Unused = s.unused })
+		}
 	}
 	return f
 }

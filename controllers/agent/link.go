@@ -59,8 +59,14 @@ func (a *Agent) fill(ctx context.Context, l *link) error {
 	logger := a.log.WithValues("remedy", remedy)
 	err := kube.Await(ctx, logger, "the hub", attemptTimeout, func(ctx context.Context) (err error) {
 		hub, err = a.connect(ctx, l.primary)
-		if err != nil && l.primary.Load() {
-			a.seen.set(func(s *seen) { s.answer = err })
+		if err != nil {
+			a.seen.set(func(s *seen) {
+				if l.primary.Load() {
+					s.answer = err
+				} else {
+					s.unused = err
+				}
+			})
 		}
 		return err
 	})
@@ -239,6 +245,7 @@ func (a *Agent) followHub(ctx context.Context, next *link) error {
 				if next != nil {
 					next.cancel()
 				}
+				a.seen.set(func(s *seen) { s.unused = nil })
 				next = a.openLink(ctx, current == nil)
 			}
 		}

@@ -9,12 +9,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // schemed is a manager that has a scheme, and nothing else.
@@ -84,5 +87,37 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	}
 	if given = works; len(hubs()) != 1 {
 		t.Error("the same way is tried twice")
+	}
+}
+
+// TestNewCredentialsThatDoNotWorkAreStated while the connection of earlier ones is used, and no longer.
+func TestNewCredentialsThatDoNotWorkAreStated(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	works, given := &rest.Config{Host: "https://works"}, &rest.Config{Host: "https://" + closed.Addr().String()}
+	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
+	a.env = &kube.Env{Fresh: func() bool { return true }, Cloned: func() bool { return false }}
+	a.linked.Store(&link{config: works})
+	tried := make(chan struct{}, 1)
+	a.log = funcr.New(func(string, string) {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+	}, funcr.Options{})
+	l := a.openLink(t.Context(), false)
+	<-tried
+	if f := factsOf(a); f.Hub != works.Host || f.Unused == nil || f.Answer != nil {
+		t.Errorf("%+v", f)
+	}
+	l.cancel()
+	<-l.done
+	given = works
+	if f := factsOf(a); f.Unused != nil {
+		t.Errorf("after the way back: %v", f.Unused)
 	}
 }

@@ -168,9 +168,12 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		r.set = ""
 	}
 	f.Set = r.set
+	if apierrors.IsForbidden(f.Answer) {
+		r.rightsNext = now
+	}
 	if !now.Before(r.rightsNext) {
 		r.here, r.hub = r.Rights(ctx)
-		r.rightsNext = now.Add(5 * time.Minute)
+		r.rightsNext = now.Add(2 * time.Minute)
 		if len(r.here)+len(r.hub) > 0 {
 			r.rightsNext = now.Add(interval)
 		}

@@ -27,6 +27,7 @@ type Facts struct {
 	HubNamespace string
 
 	Credentials error // why the credentials for the hub cannot be read
+	Unused      error // why the latest credentials do not work, while the agent uses earlier ones
 	Renewal     error // why the token was not renewed
 	Fresh       bool  // the hub shows this agent its own renewals
 	Answer      error // the hub's last answer that was an error, or why there was none; nil after a success
@@ -152,6 +153,9 @@ func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
 		return condition(of, "NoCredentials", "The credentials for the hub cannot be read: %v", f.Credentials)
 	case !f.Fresh && apierrors.IsUnauthorized(f.Answer):
 		return condition(of, "Refused", "The hub refuses the agent's token: %s", cause(f.Answer))
+	case f.Unused != nil:
+		return condition(of, "NotUsed", "The agent still uses the hub at %s, because the latest credentials do not "+
+			"work: %v", f.Hub, f.Unused)
 	case f.Renewal != nil:
 		return condition(of, "NotRenewed", "The token for the hub is not renewed: %v", f.Renewal)
 	case hub.Status != metav1.ConditionTrue:

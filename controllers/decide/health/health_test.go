@@ -73,6 +73,11 @@ func TestDecide(t *testing.T) {
 			f.Credentials = errors.New("there is no Secret")
 			return f
 		}(), says: "there is no Secret"},
+		{reason: "NotUsed", facts: func() *Facts {
+			f := well()
+			f.Unused, f.Renewal = errors.New("connection refused"), errors.New("no such host")
+			return f
+		}(), says: "still uses the hub at https://hub, because the latest credentials do not work: connection refused"},
 		{reason: "NotRenewed", facts: func() *Facts {
 			f := well()
 			f.Renewal = errors.New("this one expires at noon")

@@ -43,6 +43,10 @@ var Reasons = map[string]Reason{
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
+	"NotUsed": {Condition: "CredentialsValid",
+		Means: "The Secret `hub-kubeconfig` has another address or certificate authority, where the hub does not " +
+			"answer. The agent keeps its connection until it starts again, which cuts this cluster off.",
+		Remedy: "`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL` with an address that works."},
 	"NotRenewed": {Condition: "CredentialsValid",
 		Means:  "When the token expires, so does this cluster at the others.",
 		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
