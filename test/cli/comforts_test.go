@@ -145,7 +145,7 @@ func (e *environment) whatIsGatheredHasNoCredentials(t *testing.T) {
 		"hub/clusterset/clusterprofile.yaml":        "name: west",
 		"hub/clusterset-system/deployment.yaml":     "clusterset",
 		"status.json":                               "web",
-		"doctor.json":                               "findings",
+		"doctor.json":                               "agent-knows",
 		"hub/validatingadmissionpolicybinding.yaml": "clusterset",
 	} {
 		if !strings.Contains(files[name], want) {

@@ -124,7 +124,7 @@ func TestAServiceAccountDeletedIsOutAtOnce(t *testing.T) {
 		if err == nil {
 			return errors.New("it finds nothing wrong")
 		}
-		return said(text, "x hub-reachable:", "401 Unauthorized", "join --hub-context=HUB\n")
+		return said(text, "x agent-knows: The hub refuses the agent's token", "join --hub-context=HUB")
 	})
 	if err := e.seen(t.Context(), "kept", "10.1.0.5"); err != nil || e.vip(t, "west", "kept") != vip {
 		t.Errorf("what was imported did not stay: %v, VIP %s and %s", err, vip, e.vip(t, "west", "kept"))

@@ -40,7 +40,7 @@ type Report struct {
 
 // Checks returns all checks, causes before their consequences.
 func Checks() []Check {
-	return slices.Concat(memberChecks, credentialChecks, hubChecks, dnsChecks, rangeChecks, externalChecks)
+	return slices.Concat(memberChecks, hubChecks, dnsChecks, rangeChecks, externalChecks)
 }
 
 // Examine runs every check whose facts were read.

@@ -28,7 +28,6 @@ const (
 	AgentKnows Topic = "the agent's Membership"
 	AgentAuth  Topic = "the agent's rights"
 	Secret     Topic = "the credentials for the hub"
-	HubAuth    Topic = "this member's rights on the hub"
 	Hub        Topic = "the hub"
 	HubAdmin   Topic = "the hub, as its admin"
 	HubLeader  Topic = "the leader of clusterset-controller hub"
@@ -66,9 +65,10 @@ type Facts struct {
 	Deployment  *appsv1.Deployment     // the agent's, or nil
 	Pods        []corev1.Pod           // the agent's
 	Known       []report.Finding       // what the agent knows that this cluster lacks
+	Outdated    string                 // why the agent's Membership does not show what is now, or ""
+	AgentLacks  []string               // the rights that it needs to state what it lacks
 	AgentServer string                 // the URL of the hub that the agent uses
 	Leases      []coordinationv1.Lease // of clusterset-system
-	AgentLacks  []string               // the rights of deploy/member that it lacks
 	Credentials *Credentials           // nil without the Secret
 
 	HubFacts HubFacts
@@ -91,21 +91,14 @@ type Kinds struct {
 // Credentials are those of Secret clusterset-system/hub-kubeconfig.
 type Credentials struct {
 	Problem   string // why they cannot be used
-	Server    string
-	Insecure  bool // the hub's certificate is not verified
 	Namespace string
-	Account   string // of the token
 	Expires   time.Time
 }
 
 // HubFacts were read with the agent's credentials, or with the admin's.
 type HubFacts struct {
 	facts.Hub
-	AgentError     string   // why asking the hub with the agent's credentials failed, "" if it did not
-	Unreachable    bool     // AgentError is no refusal: the hub may not have answered
-	MemberLacks    []string // the rights of deploy/hub that the member lacks
-	GivenNamespace string   // --hub-namespace, if it was given
-	Here           []string // ClusterSets whose hub this cluster is; unknown for a member
+	Here []string // ClusterSets whose hub this cluster is; unknown for a member
 	// With the admin's credentials only.
 	SetNamespace *corev1.Namespace
 	Kinds        Kinds

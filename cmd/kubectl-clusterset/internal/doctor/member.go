@@ -11,7 +11,9 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 )
 
 // Oldest is the oldest Kubernetes version that members and hubs may have.
@@ -29,10 +31,12 @@ var memberChecks = []Check{
 	{"membership", []Topic{Membership}, membership},
 	{"agent-deployment", []Topic{Agent}, agentDeployment},
 	{"agent-arguments", []Topic{Agent, Membership}, agentArguments},
+	{"credentials", []Topic{Secret}, credentials},
+	{"agent-knows", []Topic{AgentKnows}, agentKnows},
 	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []report.Finding {
-		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, join)
+		return lacks("the agent", f.AgentLacks, join)
 	}},
-	{"agent-knows", []Topic{AgentKnows}, func(f *Facts) []report.Finding { return slices.Clone(f.Known) }},
+	{"heartbeat", []Topic{Agent, Membership}, heartbeat},
 }
 
 // TooOld reports whether a Kubernetes version is below Oldest; false if it cannot be parsed.
@@ -98,10 +102,7 @@ func membership(f *Facts) []report.Finding {
 	switch {
 	case f.Set == "":
 		remedy := f.Join()
-		switch {
-		case f.HubFacts.Unreachable:
-			remedy = "with the URL at which this cluster's pods reach the hub: " + remedy + " --hub-server URL"
-		case f.Deployment != nil:
+		if f.Deployment != nil {
 			remedy = f.Finish()
 		}
 		return wrong(remedy,
@@ -142,7 +143,7 @@ func agentDeployment(f *Facts) []report.Finding {
 		return wrong(remedy, "the agent does not run: %s", why)
 	}
 	starts := func(p corev1.Pod) bool { return !facts.Ended(&p) }
-	if runs || f.live() || f.refused() || f.Set == "" && len(f.Known) > 0 && slices.ContainsFunc(f.Pods, starts) {
+	if runs || f.live() || f.outside() && slices.ContainsFunc(f.Pods, starts) {
 		return nil // it is not ready before it is a member, and the cause has a finding of its own
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
@@ -164,18 +165,59 @@ func (f *Facts) argument(name string) (value string) {
 	return value
 }
 
-func agentArguments(f *Facts) (out []report.Finding) {
+func agentArguments(f *Facts) []report.Finding {
 	if id := f.argument("cluster-id"); id != "" && f.ID != "" && id != f.ID {
-		out = append(out, report.Errorf(join,
-			"the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
-			clusterset.PropertyID, f.ID))
+		return wrong(join, "the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
+			clusterset.PropertyID, f.ID)
 	}
-	c, ns := f.Credentials, f.argument("hub-namespace")
-	if c != nil && c.Namespace != "" && ns != "" && ns != c.Namespace {
-		out = append(out, report.Errorf(join,
-			"the agent has --hub-namespace=%s, and its token is for namespace %s on the hub", ns, c.Namespace))
+	return nil
+}
+
+// known reports whether the agent has stated one of these reasons or conditions.
+func (f *Facts) known(reasons ...string) bool {
+	return slices.ContainsFunc(f.Known, func(x report.Finding) bool {
+		return slices.Contains(reasons, x.Check) || slices.Contains(reasons, health.Reasons[x.Check].Condition)
+	})
+}
+
+// outside reports whether the agent has stated why it is no member, or does not work as one.
+func (f *Facts) outside() bool {
+	return f.known(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
+		hubv1alpha1.ConditionAdmitted)
+}
+
+func agentKnows(f *Facts) []report.Finding {
+	if f.Outdated != "" && len(agentDeployment(f)) == 0 { // else no agent runs
+		return warn(facts.AgentLog, "the agent's Membership does not show what is now: %s", f.Outdated)
 	}
-	return out
+	return slices.Clone(f.Known)
+}
+
+// heartbeat finds an agent that does not renew its Lease on the hub, by the Lease here that follows it.
+func heartbeat(f *Facts) []report.Finding {
+	at, expired, ever := facts.HubSeen(f.Leases, f.Now)
+	switch {
+	case f.Set == "" || ever && !expired || f.live() || f.outside() || len(agentDeployment(f)) > 0:
+		return nil
+	case !ever:
+		return wrong(facts.AgentLog, "the agent has never renewed its Lease on the hub")
+	}
+	return wrong(facts.AgentLog, "the agent last renewed its Lease on the hub %s ago: other members see no change of "+
+		"this cluster's exports, and drop its endpoints where these do not answer", report.Age(f.Now.Sub(at)))
+}
+
+// credentials finds a Secret that the agent will miss when it starts again: until then it uses what it has read.
+func credentials(f *Facts) []report.Finding {
+	switch {
+	case f.known("NoCredentials", "NotRenewed", "Refused"):
+		return nil
+	case f.Credentials == nil:
+		return wrong(renew, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
+			clusterset.SecretHub)
+	case f.Credentials.Problem != "":
+		return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)
+	}
+	return nil
 }
 
 func lacks(who string, rights []string, remedy string) []report.Finding {

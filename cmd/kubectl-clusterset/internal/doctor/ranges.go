@@ -25,7 +25,6 @@ var rangeChecks = []Check{
 		}
 		return nil
 	}},
-	{"ranges-members", []Topic{Hub}, rangesMembers},
 	{"imports-others", []Topic{Imports}, importsOthers},
 	{"pools", []Topic{Hub}, func(f *Facts) []report.Finding { return f.HubFacts.PoolFindings(f.ID) }},
 	{"pools-here", []Topic{Hub, Ranges, Membership}, poolsHere},
@@ -155,34 +154,6 @@ func owns(id string, r netip.Prefix) func(hubv1alpha1.Block) bool {
 		return err == nil && grants.Inside(ipam.Known{Member: id, Prefix: r.Masked()},
 			ipam.Grant{Member: b.ClusterID, Prefix: p.Masked()})
 	}
-}
-
-// rangesMembers finds pod ranges of one member that are pod or service ranges of another. Service ranges may be the
-// same everywhere: packets to a VIP do not leave their cluster.
-func rangesMembers(f *Facts) []report.Finding {
-	reported := map[string]grants.Reported{}
-	for i := range f.HubFacts.Profiles {
-		p := &f.HubFacts.Profiles[i]
-		reported[p.Name] = grants.Read(p.Status.Properties)
-	}
-	var met []string
-	for a := range reported {
-		for b := range reported {
-			if p, q, overlap := firstOverlap(reported[a].Pods, reported[b].Pods); overlap && a < b { // once per pair
-				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the pod range %s of cluster %s",
-					p, a, q, b))
-			}
-			if p, q, overlap := firstOverlap(reported[a].Pods, reported[b].Services); overlap && a != b {
-				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the service range %s of "+
-					"cluster %s", p, a, q, b))
-			}
-		}
-	}
-	if len(met) == 0 {
-		return nil
-	}
-	slices.Sort(met)
-	return warn(separate, "%s", grants.Summary(met))
 }
 
 // firstOverlap returns the first two ranges that overlap, one of a and one of b.

@@ -40,9 +40,15 @@ func TestKnown(t *testing.T) {
 		!strings.HasSuffix(got[0].Remedy, "checks.md#notserved") || got[1].Severity != report.Warning {
 		t.Errorf("%+v", got)
 	}
+	if why := Outdated(m, renewed(time.Second), now); why != "" {
+		t.Error(why)
+	}
 	for _, leases := range [][]coordinationv1.Lease{nil, renewed(16 * time.Second)} {
-		if got := Known(m, leases, now); len(got) > 0 {
-			t.Errorf("%+v of an agent that does not run", got)
+		if got, why := Known(m, leases, now), Outdated(m, leases, now); len(got) > 0 || why == "" {
+			t.Errorf("%+v of an agent that does not run, %q", got, why)
 		}
+	}
+	if Outdated(&hubv1alpha1.Membership{}, renewed(time.Second), now) == "" {
+		t.Error("a Membership without conditions is not outdated")
 	}
 }

@@ -40,7 +40,7 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 // the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
 // not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
-	lease := hubRenewed(leases)
+	lease := named(leases, clusterset.LeaseRenewed)
 	if lease == nil {
 		return at, false, false
 	}
@@ -48,9 +48,9 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 	return at, ok && Expired(lease, now), ok
 }
 
-// hubRenewed returns the Lease clusterset.LeaseRenewed among a member's leases, or nil.
-func hubRenewed(leases []coordinationv1.Lease) *coordinationv1.Lease {
-	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })
+// named returns the Lease with that name, or nil.
+func named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
+	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == name })
 	if i < 0 {
 		return nil
 	}

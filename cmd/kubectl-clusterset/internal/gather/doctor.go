@@ -142,17 +142,14 @@ func (g *gatherer) agentKnows(ctx context.Context) error {
 	g.AgentServer = known.Status.Hub
 	var leases coordinationv1.LeaseList
 	err = list(ctx, g.Member, kube.SystemNamespace, &leases)
-	g.Known = facts.Known(&known, leases.Items, g.Now)
+	g.Known, g.Outdated = facts.Known(&known, leases.Items, g.Now), facts.Outdated(&known, leases.Items, g.Now)
 	return err
 }
 
-// agentRights checks every right that deploy/member grants to the agent.
+// agentRights checks the right without which the agent cannot state that it lacks others.
 func (g *gatherer) agentRights(ctx context.Context) error {
-	rights, err := granted(manifest.Member, kube.SystemNamespace, manifest.AgentDeployment)
-	if err != nil {
-		return err
-	}
-	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, manifest.AgentDeployment, rights)
+	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, manifest.AgentDeployment, []cluster.Right{{
+		Verb: "patch", Group: hubv1alpha1.GroupVersion.Group, Resource: "memberships/status"}})
 	g.AgentLacks = cluster.Texts(lacking)
 	return err
 }

@@ -1,7 +1,6 @@
 package gather
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -12,14 +11,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -106,11 +102,11 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 		want    map[string]string
 	}{
 		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": skipped,
-			"hub-policies": skipped, "hub-rights": skipped, "hub-version": skipped}},
+			"hub-policies": skipped, "hub-version": skipped}},
 		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": skipped,
-			"hub-rights": "this member on the hub may not ", "hub-version": skipped}},
-		"credentials that are refused": {false, true, true, map[string]string{"hub-rights": skipped,
-			"hub-version": ok, "hub-kinds": "the hub has no kind "}},
+			"hub-version": skipped}},
+		"credentials that are refused": {false, true, true, map[string]string{"hub-version": ok,
+			"hub-kinds": "the hub has no kind "}},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			here := refusing(t, true)
@@ -175,29 +171,6 @@ func TestADeletedKindIsNamed(t *testing.T) {
 	here.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithRESTMapper(known).Build()
 	if m, err := member(t.Context(), here); err != nil || !slices.Equal(m.Unserved, []string{"ServiceImport"}) {
 		t.Errorf("%+v, %v", m, err)
-	}
-}
-
-// TestEventsThatDoctorMayNotReadAreNotTheAgentsWord: the error is doctor's own.
-func TestEventsThatDoctorMayNotReadAreNotTheAgentsWord(t *testing.T) {
-	member := inMemory("this cluster", refusing(t, true))
-	member.Client = interceptor.NewClient(member.Client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, events := list.(*eventsv1.EventList); events {
-				return apierrors.NewForbidden(eventsv1.Resource("events"), "", nil)
-			}
-			return api.List(ctx, list, opts...)
-		},
-	})
-	f, err := Doctor(t.Context(), Source{Member: member, HubNamespace: "blue"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range doctor.Examine(f).Outcomes {
-		if skipped := strings.Contains(o.Skipped,
-			"reading the agent's Events failed"); skipped != (o.Check == "agent-event") {
-			t.Errorf("%+v", o)
-		}
 	}
 }
 

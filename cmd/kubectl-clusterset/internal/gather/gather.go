@@ -80,7 +80,7 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 		return c, nil, nil
 	}
 	c.Expires = time.Unix(parsed.Expires, 0)
-	c.Namespace, c.Account = parsed.Account()
+	c.Namespace, _ = parsed.Account()
 
 	file, err = clientcmd.Load(secret.Data["kubeconfig"])
 	if err != nil || file.Contexts[file.CurrentContext] == nil {
@@ -97,7 +97,6 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it",
 			user.TokenFile)
 	}
-	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
 	user.TokenFile, user.Token = "", token
 	return c, file, nil
 }
@@ -116,48 +115,30 @@ func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {
 	return cluster.New("the hub", cfg)
 }
 
-// hub tries the agent's credentials for the hub, and reads the hub: as the user, if the user named it, or else as the
-// agent. Topics are in Unread until they have been read.
+// hub reads the hub: as the user, if the user named it, or else as the agent. Topics are in Unread until they have been
+// read.
 func (g *gatherer) hub(ctx context.Context) {
 	creds, file, err := credentials(ctx, g.Member)
-	if err != nil {
+	if g.Credentials = creds; err != nil {
 		g.unread(doctor.Secret, err)
 	}
-	if right, forbidden := g.Forbidden[doctor.Secret]; forbidden { // it has the credentials
-		if g.Forbidden[doctor.HubAuth] = right; g.Hub == nil {
-			g.Forbidden[doctor.Hub] = right
-		}
-	}
-	g.Credentials = creds
 	hub, namespace := g.Hub, g.namespace(creds, g.Set)
-	g.HubFacts.GivenNamespace = g.givenNamespace()
 	g.Unread[doctor.HubLeader] = doctor.NotAsked
-	if g.Hub == nil {
+	if hub == nil {
 		g.Unread[doctor.HubAdmin] = doctor.NotAsked
-	}
-	g.Unread[doctor.HubAuth] = "there are no credentials to try"
-	if file != nil {
-		agent, err := asAgent(file)
-		if err == nil {
-			_, err = agent.Ask(ctx)
-		}
-		if err == nil {
-			err = g.memberRights(ctx, agent, creds)
-		}
-		if err != nil {
-			g.HubFacts.AgentError, g.HubFacts.Unreachable = err.Error(), !refused(err)
-			g.Unread[doctor.HubAuth] = err.Error()
-		} else {
-			delete(g.Unread, doctor.HubAuth)
-		}
-		if err == nil && hub == nil {
-			hub, namespace = agent, creds.Namespace
+		if file != nil {
+			if hub, err = asAgent(file); err == nil {
+				namespace = creds.Namespace
+			}
 		}
 	}
 	g.HubFacts.Namespace = namespace // remedies name it, read or not
 	if hub == nil {
 		g.Unread[doctor.Hub] = "the agent's credentials cannot be used, and no hub was named (--hub-kubeconfig, " +
 			"--hub-context)"
+		if err != nil {
+			g.unread(doctor.Hub, err)
+		}
 		return
 	}
 	if err := g.readHub(ctx, hub, namespace); err != nil {
@@ -167,28 +148,6 @@ func (g *gatherer) hub(ctx context.Context) {
 			g.unread(doctor.HubAdmin, err)
 		}
 	}
-}
-
-// memberRights checks the rights that deploy/hub grants a member, with the member's own credentials.
-func (g *gatherer) memberRights(ctx context.Context, hub *cluster.Cluster, creds *doctor.Credentials) error {
-	set, err := manifest.Render(manifest.ClusterSet, manifest.Values{Namespace: creds.Namespace})
-	if err != nil {
-		return err
-	}
-	var rights []cluster.Right
-	for _, o := range set {
-		if o.GetKind() == "Role" && o.GetName() == "clusterset-member" {
-			if rights, err = rightsOf(o, creds.Namespace); err != nil {
-				return err
-			}
-		}
-	}
-	rights = append(rights, cluster.Right{
-		Verb: "create", Resource: "serviceaccounts/token", Namespace: creds.Namespace, Name: creds.Account,
-	})
-	lacking, err := hub.Lacking(ctx, rights)
-	g.HubFacts.MemberLacks = cluster.Texts(lacking)
-	return err
 }
 
 // readHub reads the hub and, if the user named it, what only an admin can read.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"time"
 
@@ -130,7 +131,7 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 		return to
 	}
 	to.ProxyURL = kube.ProxyURL(cfg)
-	if u, err := url.Parse(to.ProxyURL); err == nil && doctor.Loopback(u.Hostname()) {
+	if u, err := url.Parse(to.ProxyURL); err == nil && isLoopback(u.Hostname()) {
 		j.Say("your kubeconfig's proxy %s is on this machine, so pods reach the hub without it", u.Redacted())
 		to.ProxyURL = ""
 	}
@@ -151,7 +152,7 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 		j.Say("pods reach the hub at %s; without that proxy: %s, then run the command with --hub-server", route(to),
 			deletion)
 	}
-	if u, err := url.Parse(to.Server); err == nil && doctor.Loopback(u.Hostname()) {
+	if u, err := url.Parse(to.Server); err == nil && isLoopback(u.Hostname()) {
 		j.Say("the hub's address %s is a loopback address; if pods do not reach it there: --hub-server", to.Server)
 	}
 	return to
@@ -281,4 +282,10 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster) string {
 		return ready.Message
 	}
 	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})
+}
+
+// isLoopback reports whether a host is the machine itself.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
