@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -317,7 +316,13 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	r.Findings = append(r.Findings, facts.NotImported(m.Records, hubv1alpha1.ConditionImported)...)
 	r.Findings = append(r.Findings, facts.NotImported(m.Records, hubv1alpha1.ConditionEndpointsImported)...)
 	for i := range m.Leases {
-		r.expiredFinding(m, &m.Leases[i])
+		lease := &m.Leases[i]
+		if v := reach.Read(lease); v.State == reach.Serving && !liveness.StateOf(lease).Expired {
+			id := lease.Labels[liveness.LabelSource]
+			r.add(onHere, report.Warningf("in cluster "+id+": kubectl clusterset doctor",
+				"since %s only the endpoints of cluster %s answer here, not its agent: they stay for an hour",
+				v.Since.UTC().Format(time.RFC3339), id))
+		}
 	}
 	r.fullRanges(m)
 	r.exportFindings(m)
@@ -328,34 +333,6 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 			r.add(name, report.Errorf("kubectl clusterset explain "+name, "its import here is not Ready (%s): %s",
 				c.Reason, c.Message))
 		}
-	}
-}
-
-// expiredFinding is about a source cluster that has expired here, or that expired so often that it is admitted again
-// later.
-func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
-	id, back := lease.Labels[liveness.LabelSource], liveness.RenewingSince(lease)
-	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; check the agent of " + id
-	switch {
-	case !liveness.StateOf(lease).Expired:
-		if v := reach.Read(lease); v.State == reach.Serving {
-			r.add(onHere, report.Warningf("in cluster "+id+": kubectl clusterset doctor",
-				"since %s only the endpoints of cluster %s answer here, not its agent: they stay for an hour",
-				v.Since.UTC().Format(time.RFC3339), id))
-		}
-	case reach.Read(lease).State == reach.Unreachable:
-		r.add(onHere, report.Warningf("check cluster "+id+", and the network to it; "+report.DocsReach,
-			"neither the agent nor the endpoints of cluster %s answered here at %s; it counts as live again when it "+
-				"has answered for some seconds, or minutes if it fails repeatedly", id,
-			reach.Read(lease).Since.UTC().Format(time.RFC3339)))
-	case back.IsZero():
-		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub",
-			id))
-	default:
-		r.add(onHere, report.Warningf("wait; if it expires again: "+remedy,
-			"cluster %s has expired here repeatedly: it has renewed its "+
-				"Lease on the hub again for %s, and counts as live %v after its return at the latest", id,
-			report.Age(m.Now.Sub(back)), liveness.MaxDamping))
 	}
 }
 

@@ -511,11 +511,8 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"what it does not reach is nonsense", "west", func(f *status.Facts) {
 			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreachable": `{"EAST":""}`}
 		}, "is invalid"},
-		{"F4 a cluster is not reached here", "this cluster", func(f *status.Facts) {
-			f.Member.Leases = []coordinationv1.Lease{source("north", true, reach.Unreachable)}
-		}, "neither the agent nor the endpoints of cluster north answered here at 2026-01-02T"},
 		{"F4 the agent of a cluster is silent", "this cluster", func(f *status.Facts) {
-			f.Member.Leases = []coordinationv1.Lease{source("north", false, reach.Serving)}
+			f.Member.Leases = []coordinationv1.Lease{source("north", reach.Serving)}
 		}, "only the endpoints of cluster north answer here, not its agent"},
 		{"most members are silent", "hub", func(f *status.Facts) {
 			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
@@ -526,21 +523,6 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
-		{"a cluster has expired", "this cluster", func(f *status.Facts) {
-			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{},
-			}}
-			liveness.State{Expired: true}.Write(dead.Annotations)
-			f.Member.Leases = []coordinationv1.Lease{dead}
-		}, "cluster north has expired here: it does not renew its Lease"},
-		{"T3 a cluster is damped", "this cluster", func(f *status.Facts) {
-			damped := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{
-					liveness.AnnotationRenewingSince: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
-			liveness.State{Expired: true}.Write(damped.Annotations)
-			f.Member.Leases = []coordinationv1.Lease{damped}
-		}, "cluster north has expired here repeatedly: it has renewed its Lease on the hub again for 90s, and counts " +
-			"as live 5m0s after its return at the latest"},
 		{"an import is not ready", "web.shop", func(f *status.Facts) {
 			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False",
 				Reason: "Pending", Message: "full"}}
@@ -656,11 +638,10 @@ func TestFullRangesAreAFinding(t *testing.T) {
 }
 
 // source is what this cluster knows of another one.
-func source(id string, expired bool, v reach.State) coordinationv1.Lease {
+func source(id string, v reach.State) coordinationv1.Lease {
 	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Labels: map[string]string{liveness.LabelSource: id}, Annotations: map[string]string{},
 	}}
-	liveness.State{Expired: expired}.Write(l.Annotations)
 	reach.Member{State: v, Since: now}.Write(&l, 0)
 	return l
 }
@@ -672,7 +653,7 @@ func TestF4WhetherMembersAnswerIsShown(t *testing.T) {
 		reach.Unknown: "-",
 	} {
 		f := sound()
-		l := source("west", false, state)
+		l := source("west", state)
 		reach.Member{State: state, Since: now}.Write(&l, 1200*time.Microsecond)
 		f.Member.Leases = append(f.Member.Leases, l)
 		r := status.Examine(f)
