@@ -59,7 +59,7 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	s.Nodes = nodes.Items
 	var errs [6]error
 	s.KubeDNS, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
-	s.Beside, errs[1] = BesideDeployment(ctx, c)
+	s.Beside, errs[1] = read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 	s.Service, errs[2] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
 	s.Operator, errs[3] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
 	s.Upstream, errs[4] = read[*corev1.Service](ctx, c, kubeSystem, "kube-dns-upstream")
@@ -153,11 +153,6 @@ func deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, er
 		}
 	}
 	return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
-}
-
-// BesideDeployment returns our CoreDNS beside the cluster's DNS, or nil.
-func BesideDeployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
-	return read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 }
 
 // corefileOf returns the ConfigMap that Pods mount for their Corefile, and its key; "" if there is none. The one of

@@ -60,7 +60,6 @@ type Facts struct {
 	AgentStopped   bool                   // the agent's Deployment is scaled to 0
 	Known          []report.Finding       // what the agent knows that this cluster lacks
 	NoAdmin        bool                   // the user may not read the agent's Deployment
-	DNSDown        *report.Finding        // CoreDNS was set up here, and replicas of it are missing
 }
 
 // Part is what is read in a cluster, as kubectl names it.

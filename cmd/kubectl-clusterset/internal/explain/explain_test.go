@@ -465,11 +465,6 @@ var causes = []struct {
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryKeep}.Write(kept.Annotations)
 		f.Leases = []coordinationv1.Lease{kept}
 	}, "clients here still get its endpoints (onExpiry: Keep)"},
-	{"no DNS server is ready", func(f *explain.Facts) {
-		down := report.Errorf("", "Deployment coredns is scaled to 0")
-		f.DNSDown = &down
-	}, "(in cluster west)\n\nx no DNS server for clusterset.local is ready in this cluster, so nothing is answered " +
-		"here: Deployment coredns is scaled to 0\n  → kubectl clusterset doctor\n"},
 	{"the agent knows what is wrong", func(f *explain.Facts) {
 		f.Known = []report.Finding{report.Errorf("do it", "the agent may not list serviceexports")}
 		gone(f)
@@ -574,16 +569,6 @@ func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
 				t.Errorf("%s: %+v", name, r.Findings)
 			}
 		}
-	}
-}
-
-// TestARolloutOfDNSIsNoFinding: some replica answers.
-func TestARolloutOfDNSIsNoFinding(t *testing.T) {
-	f := member()
-	rollout := report.Warningf("", "Deployment coredns: 1 of 2 new replicas are available")
-	f.DNSDown = &rollout
-	if r := explain.Explain(f); len(r.Findings) > 0 {
-		t.Errorf("%+v", r.Findings)
 	}
 }
 

@@ -31,10 +31,6 @@ func (r *Report) addFindings(
 ) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	exported := len(exports)+len(invalid) > 0
-	if d := f.DNSDown; d != nil && d.Severity == report.Error {
-		r.error(f.doctor(),
-			"no DNS server for %s is ready in this cluster, so nothing is answered here: %s", Zone, d.What)
-	}
 	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
 	switch {
 	case f.Set == "" || f.Leaving:

@@ -8,39 +8,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
-
-// dnsDown returns which replicas are missing of the cluster's CoreDNS, or of ours beside it, where ClusterRole
-// clusterset-dns:coredns shows that DNS was set up. What cannot be read proves nothing.
-func dnsDown(ctx context.Context, c *cluster.Cluster) (down *report.Finding) {
-	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
-	if err != nil || role == nil {
-		return nil
-	}
-	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	s, err := dns.ReadCorefile(ctx, c)
-	if err == nil {
-		err = g.coreDNS(ctx, s)
-	}
-	if err == nil { // else the DNS of a cloud or of an operator
-		down = facts.Missing(g.DNSFacts.Deployment, g.DNSFacts.Pods)
-	}
-	if down == nil || down.Severity == report.Warning {
-		d, _ := dns.BesideDeployment(ctx, c)
-		down = cmp.Or(facts.Missing(g.besideOf(ctx, d)), down)
-	}
-	return down
-}
 
 // dns reads what the cluster has for DNS. It returns why topics were not read.
 func (g *gatherer) dns(ctx context.Context) map[doctor.Topic]error {
@@ -54,19 +29,12 @@ func (g *gatherer) dns(ctx context.Context) map[doctor.Topic]error {
 		out[doctor.DNS], out[doctor.DNSAuth] = g.coreDNS(ctx, s), g.dnsRights(ctx, s.Deployment)
 		return out
 	}
-	g.DNSFacts.Beside, g.DNSFacts.BesidePods = g.besideOf(ctx, s.Beside)
+	if g.DNSFacts.Beside = s.Beside; s.Beside != nil {
+		g.DNSFacts.BesidePods, _ = g.Member.PodsOf(ctx, s.Beside) // without them a reason is missing
+	}
 	g.DNSFacts.NodeCache = s.Cache()
 	return map[doctor.Topic]error{doctor.DNS: g.coreDNS(ctx, s), doctor.DNSAuth: g.dnsRights(ctx, s.Deployment),
 		doctor.DNSAnswers: g.dnsAnswers(ctx, s)}
-}
-
-// besideOf returns our Deployment beside the cluster's DNS with its Pods: without them a reason is missing.
-func (g *gatherer) besideOf(ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, []corev1.Pod) {
-	if d == nil {
-		return nil, nil
-	}
-	pods, _ := g.Member.PodsOf(ctx, d)
-	return d, pods
 }
 
 // coreDNS takes over CoreDNS's Deployment and Corefile, and reads its Pods.

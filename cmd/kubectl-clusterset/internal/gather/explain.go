@@ -100,7 +100,6 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	var unknown error
 	f.Known, unknown = known(ctx, c, f.Leases, f.Now)
 	errs = append(errs, unknown)
-	f.DNSDown = dnsDown(ctx, c)
 	if f.NoAdmin = apierrors.IsForbidden(err); !f.NoAdmin {
 		errs = append(errs, err)
 	}

@@ -227,7 +227,6 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if m.Set == "" {
 		m.HubOf = cluster.RoleOf(ctx, c).HubOf
 	}
-	m.DNSDown = dnsDown(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err

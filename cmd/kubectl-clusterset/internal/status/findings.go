@@ -305,10 +305,6 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 				"no replica of its agent is available: exports and imports are not updated"))
 		}
 	}
-	if d := m.DNSDown; d != nil {
-		r.add(onHere, report.Finding{Severity: d.Severity, What: "its DNS: " + d.What,
-			Remedy: doctor})
-	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
 			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))

@@ -62,7 +62,6 @@ type Member struct {
 	Ranges       []ipam.Usage                      // for VIPs
 	VIPMode      ipam.Mode                         // of its agent; "" for shared
 	Leases       []coordinationv1.Lease            // of clusterset-system
-	DNSDown      *report.Finding                   // CoreDNS was set up here, and replicas of it are missing
 }
 
 // Report is the state of a clusterset.
