@@ -92,7 +92,6 @@ type Kinds struct {
 type Credentials struct {
 	Problem   string // why they cannot be used
 	Namespace string
-	Expires   time.Time
 }
 
 // HubFacts were read with the agent's credentials, or with the admin's.

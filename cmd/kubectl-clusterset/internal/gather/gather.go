@@ -79,7 +79,6 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 		c.Problem = "its key token: " + err.Error()
 		return c, nil, nil
 	}
-	c.Expires = time.Unix(parsed.Expires, 0)
 	c.Namespace, _ = parsed.Account()
 
 	file, err = clientcmd.Load(secret.Data["kubeconfig"])

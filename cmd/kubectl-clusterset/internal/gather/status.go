@@ -57,7 +57,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		}
 		namespace = s.namespace(creds, m.Set)
 		if creds != nil && creds.Problem == "" {
-			m.TokenExpires, m.HubNamespace = &creds.Expires, creds.Namespace
+			m.HubNamespace = creds.Namespace
 			if hub == nil {
 				namespace = creds.Namespace
 				if hub, err = asAgent(file); err != nil {
@@ -80,13 +80,6 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		return nil, err
 	case err != nil:
 		f.HubError, f.HubDenied = err.Error(), s.Hub != nil && refused(err)
-		if expires := f.Member.TokenExpires; s.Hub == nil && refused(err) && expires.After(f.Member.Now) {
-			what := "the hub refuses this cluster's token: it was evicted, or its account was deleted: "
-			if apierrors.IsForbidden(err) {
-				what = "this cluster may not read its hub: it was evicted, or its rights were deleted: "
-			}
-			f.HubError = what + f.HubError
-		}
 	default:
 		f.Hub, f.HubError = read, ""
 	}

@@ -52,7 +52,6 @@ type Member struct {
 	Now          time.Time // by its clock
 	Agent        *appsv1.Deployment
 	Known        []report.Finding // what its agent knows that it lacks
-	TokenExpires *time.Time       // of the credentials for the hub
 	HubNamespace string           // of the credentials
 	HubOf        []string         // ClusterSets whose hub it is; unknown for a member
 	Unserved     []string         // kinds of a member that its API server does not serve

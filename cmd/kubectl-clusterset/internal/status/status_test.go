@@ -112,7 +112,6 @@ func sound() *status.Facts {
 	leads := lease("clusterset-hub-blue", 2*time.Second, 0)
 	agent := &appsv1.Deployment{}
 	agent.Status.AvailableReplicas = 2
-	tomorrow := now.Add(20 * time.Hour)
 	return &status.Facts{
 		GivenNamespace: "blue", Hub: &status.Hub{
 			Hub: facts.Hub{
@@ -126,7 +125,7 @@ func sound() *status.Facts {
 			Pages:   []hubv1alpha1.EndpointPage{page("west", 0, 3), page("west", 1, 5)}, // the second is not counted
 		},
 		Member: &status.Member{
-			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow,
+			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent,
 			HubNamespace: "blue",
 			Exports:      []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
