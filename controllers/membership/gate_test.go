@@ -26,6 +26,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -195,6 +196,20 @@ func TestID3NothingIsHalfJoined(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestAnAgentThatIsGivenAnotherIDIsNotAdmitted: the Membership says so, and nothing else does.
+func TestAnAgentThatIsGivenAnotherIDIsNotAdmitted(t *testing.T) {
+	w := newWorld(t)
+	if err := w.gate().Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := w.gate()
+	other.Cluster, other.Given = "west", true
+	var why *health.NotAdmitted
+	if err := other.Enter(t.Context()); !errors.As(err, &why) || why.Reason != "IDDiffers" {
+		t.Errorf("%v", err)
+	}
 }
 
 // settled gives a member all that it makes, and all that is the user's.

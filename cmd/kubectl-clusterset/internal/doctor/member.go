@@ -30,7 +30,6 @@ var memberChecks = []Check{
 	{"cluster-id", []Topic{Membership}, clusterID},
 	{"membership", []Topic{Membership}, membership},
 	{"agent-deployment", []Topic{Agent}, agentDeployment},
-	{"agent-arguments", []Topic{Agent, Membership}, agentArguments},
 	{"credentials", []Topic{Secret}, credentials},
 	{"agent-knows", []Topic{AgentKnows}, agentKnows},
 	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []report.Finding {
@@ -148,29 +147,6 @@ func agentDeployment(f *Facts) []report.Finding {
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
 		"no replica of the agent is available")
-}
-
-// argument returns the last --name=value of any container of the agent, or "".
-func (f *Facts) argument(name string) (value string) {
-	if f.Deployment == nil {
-		return ""
-	}
-	for _, c := range f.Deployment.Spec.Template.Spec.Containers {
-		for _, a := range c.Args {
-			if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
-				value = v
-			}
-		}
-	}
-	return value
-}
-
-func agentArguments(f *Facts) []report.Finding {
-	if id := f.argument("cluster-id"); id != "" && f.ID != "" && id != f.ID {
-		return wrong(join, "the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
-			clusterset.PropertyID, f.ID)
-	}
-	return nil
 }
 
 // known reports whether the agent has stated one of these reasons or conditions.
