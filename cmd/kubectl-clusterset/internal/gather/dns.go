@@ -13,8 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 // dns reads what the cluster has for DNS. It returns why topics were not read.
@@ -89,9 +90,19 @@ func (g *gatherer) dnsRights(ctx context.Context, d *appsv1.Deployment) error {
 	if there == nil {
 		return fmt.Errorf("there is no ServiceAccount kube-system/%s: DNS runs elsewhere, or has another name", account)
 	}
-	rights, err := granted(manifest.CoreDNS, "kube-system", "coredns")
+	rules, err := health.Rules(deploy.Manifests, "coredns/role/role.yaml", "clusterset-dns:coredns")
 	if err != nil {
 		return err
+	}
+	var rights []cluster.Right
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					rights = append(rights, cluster.Right{Verb: verb, Group: group, Resource: resource})
+				}
+			}
+		}
 	}
 	lacking, err := g.Member.LackingOf(ctx, "kube-system", account, rights)
 	g.DNSFacts.Lacks = cluster.Texts(lacking)

@@ -3,7 +3,6 @@ package gather
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -12,12 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -272,62 +268,4 @@ func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 		}
 	}
 	return nil
-}
-
-// granted returns the rights that the bindings in a folder of manifests give to a ServiceAccount.
-func granted(folder, namespace, account string) (out []cluster.Right, err error) {
-	objects, err := manifest.Render(folder, manifest.Values{Namespace: namespace, ClusterID: account})
-	if err != nil {
-		return nil, err
-	}
-	bound := map[string]string{} // by name of the role: the namespace of its binding, "" for a ClusterRoleBinding
-	for _, o := range objects {
-		if kind := o.GetKind(); kind != "RoleBinding" && kind != "ClusterRoleBinding" {
-			continue
-		}
-		subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
-		for _, s := range subjects {
-			if m, _ := s.(map[string]any); m["name"] == account {
-				role, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
-				bound[role] = o.GetNamespace()
-			}
-		}
-	}
-	for _, o := range objects {
-		in, ok := bound[o.GetName()]
-		if kind := o.GetKind(); !ok || kind != "Role" && kind != "ClusterRole" {
-			continue
-		}
-		some, err := rightsOf(o, in)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, some...)
-	}
-	return out, nil
-}
-
-// rightsOf returns the rights of a role's rules in a namespace, one for each combination of verb, resource and name.
-func rightsOf(role *unstructured.Unstructured, namespace string) (out []cluster.Right, err error) {
-	var typed rbacv1.ClusterRole
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(role.Object, &typed); err != nil {
-		return nil, fmt.Errorf("%s: %w", cluster.Title(role), err)
-	}
-	for _, rule := range typed.Rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					for _, name := range names {
-						out = append(out, cluster.Right{Verb: verb, Group: group, Resource: resource,
-							Namespace: namespace, Name: name})
-					}
-				}
-			}
-		}
-	}
-	return out, nil
 }
