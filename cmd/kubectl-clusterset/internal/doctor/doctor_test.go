@@ -38,10 +38,9 @@ func renewing(ago time.Duration) []coordinationv1.Lease {
 	return []coordinationv1.Lease{lease("hub-renewed", ago, 0), lease("clusterset-controller", time.Second, 0)}
 }
 
-func profile(name, uid string) inventoryv1alpha1.ClusterProfile {
+func profile(name string) inventoryv1alpha1.ClusterProfile {
 	p := inventoryv1alpha1.ClusterProfile{}
 	p.Name, p.CreationTimestamp = name, metav1.NewTime(now.Add(-time.Hour))
-	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": uid}
 	p.Spec.ClusterManager.Name = "clusterset-dns"
 	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}}
 	return p
@@ -83,14 +82,14 @@ func sound(t *testing.T) *doctor.Facts {
 		}
 	}
 	return &doctor.Facts{
-		Version: "v1.36.0", Kinds: kinds(), Membership: facts.Membership{ID: "east", Set: "blue"}, UID: "uid-1",
+		Version: "v1.36.0", Kinds: kinds(), Membership: facts.Membership{ID: "east", Set: "blue"},
 		Now: now, Deployment: agent,
 		AgentServer: "https://hub.example:6443", Credentials: &doctor.Credentials{Namespace: "blue"},
 		Leases: renewing(5 * time.Second),
 		HubFacts: doctor.HubFacts{
 			Hub: facts.Hub{
 				Version: "v1.32.1", Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
-				Profiles: []inventoryv1alpha1.ClusterProfile{profile("east", "uid-1"), profile("west", "uid-2")},
+				Profiles: []inventoryv1alpha1.ClusterProfile{profile("east"), profile("west")},
 				Leases: []coordinationv1.Lease{lease("east", 5*time.Second, 0),
 					lease("west", 9*time.Second, time.Second)},
 				Leader: &leads,
@@ -441,7 +440,7 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 // TestAnotherHubIsNoReasonToLeave: it has another ClusterSet, and may have another member with this cluster's ID.
 func TestAnotherHubIsNoReasonToLeave(t *testing.T) {
 	f := sound(t)
-	f.Set, f.UID, f.HubFacts.Leases = "red", "uid-9", f.HubFacts.Leases[1:]
+	f.Set, f.HubFacts.Leases = "red", f.HubFacts.Leases[1:]
 	f.HubFacts.SetNamespace.Labels = nil
 	f.Deployment.Status.AvailableReplicas = 0 // its agent runs elsewhere
 	r := doctor.Examine(f)

@@ -59,7 +59,6 @@ type Facts struct {
 
 	Version string // of Kubernetes here
 	Kinds   Kinds
-	UID     string    // of kube-system
 	Now     time.Time // by the clock of the member's API server
 
 	Deployment  *appsv1.Deployment     // the agent's, or nil

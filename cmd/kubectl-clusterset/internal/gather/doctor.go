@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -103,15 +102,8 @@ type gatherer struct {
 	Source
 }
 
-func (g *gatherer) membership(ctx context.Context) error {
-	var err error
-	if g.Membership, _, err = membership(ctx, g.Member); err != nil {
-		return err
-	}
-	system, err := kube.Get[*corev1.Namespace](ctx, g.Member, types.NamespacedName{Name: "kube-system"})
-	if err == nil && system != nil {
-		g.UID = string(system.UID)
-	}
+func (g *gatherer) membership(ctx context.Context) (err error) {
+	g.Membership, _, err = membership(ctx, g.Member)
 	return err
 }
 
