@@ -30,18 +30,22 @@ func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1
 	if len(slicesOf) == 0 {
 		return nil
 	}
-	out := l.keep(was, slicesOf)
-	if n := l.needed(slicesOf); len(out) > 2*n || len(out) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints {
-		out = l.compact(out)
+	all := withKinds(slices.Concat(was, slicesOf))
+	before, all := all[:len(was)], all[len(was):]
+	groups := l.keep(before, all)
+	if n := l.needed(all); len(groups) > 2*n || len(groups) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints {
+		groups = l.compact(groups)
 	}
 	newest := map[string]string{} // by kind: the time of the latest trigger
-	for i := range slicesOf {
-		if at, k := slicesOf[i].LastChangeTriggerTime, kind(&slicesOf[i]); later(at, newest[k]) {
+	for i := range all {
+		if at, k := all[i].LastChangeTriggerTime, all[i].kind; later(at, newest[k]) {
 			newest[k] = at
 		}
 	}
-	for i := range out {
-		out[i].LastChangeTriggerTime = newest[kind(&out[i])]
+	out := make([]hubv1alpha1.EndpointGroup, len(groups))
+	for i := range groups {
+		out[i] = groups[i].EndpointGroup
+		out[i].LastChangeTriggerTime = newest[groups[i].kind]
 		if i < len(was) && same(&was[i], &out[i]) {
 			out[i].LastChangeTriggerTime = was[i].LastChangeTriggerTime
 		}
@@ -76,10 +80,10 @@ func count(groups []hubv1alpha1.EndpointGroup) (n int) {
 }
 
 // needed returns into how few groups the endpoints fit.
-func (l Limits) needed(all []hubv1alpha1.EndpointGroup) (n int) {
+func (l Limits) needed(all []typed) (n int) {
 	endpoints := map[string]int{} // by kind
 	for i := range all {
-		endpoints[kind(&all[i])] += len(all[i].Endpoints)
+		endpoints[all[i].kind] += len(all[i].Endpoints)
 	}
 	for _, have := range endpoints {
 		n += (have + l.Endpoints - 1) / l.Endpoints
@@ -93,7 +97,25 @@ func same(a, b *hubv1alpha1.EndpointGroup) bool {
 		equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints)
 }
 
-// kind tells groups apart whose endpoints must not share one.
+// typed is a group with its kind, which takes long to tell if it has many ports.
+type typed struct {
+	hubv1alpha1.EndpointGroup
+	kind string // of groups whose endpoints may share one
+}
+
+// withKinds returns groups with their kinds. Equal kinds are one string, which is fast to compare.
+func withKinds(groups []hubv1alpha1.EndpointGroup) []typed {
+	out, texts := make([]typed, len(groups)), map[string]string{}
+	for i := range groups {
+		k := kind(&groups[i])
+		if texts[k] == "" {
+			texts[k] = k
+		}
+		out[i] = typed{groups[i], texts[k]}
+	}
+	return out
+}
+
 func kind(g *hubv1alpha1.EndpointGroup) string {
 	ports, _ := json.Marshal(g.Ports) // strings and numbers cannot fail
 	return string(g.AddressType) + string(ports)
@@ -104,26 +126,24 @@ type identity struct{ address, hostname, pod string }
 
 func identityOf(e *hubv1alpha1.Endpoint) identity { return identity{e.Address, e.Hostname, e.PodName} }
 
-// keep returns the groups of was with what slicesOf says of their endpoints; new endpoints fill places that have become
-// free, and then further groups. A group with nothing left gets what is new.
-func (l Limits) keep(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+// keep returns the groups of was with what all say of their endpoints; new endpoints fill places that have become free,
+// and then further groups. A group with nothing left gets what is new.
+func (l Limits) keep(was, all []typed) []typed {
 	wanted := map[string]map[identity][]hubv1alpha1.Endpoint{} // by kind
-	for i := range slicesOf {
-		g := &slicesOf[i]
-		of := wanted[kind(g)]
+	for i := range all {
+		of := wanted[all[i].kind]
 		if of == nil {
 			of = map[identity][]hubv1alpha1.Endpoint{}
-			wanted[kind(g)] = of
+			wanted[all[i].kind] = of
 		}
-		for _, e := range g.Endpoints {
+		for _, e := range all[i].Endpoints {
 			of[identityOf(&e)] = append(of[identityOf(&e)], e)
 		}
 	}
-	out := make([]hubv1alpha1.EndpointGroup, len(was))
+	out := make([]typed, len(was))
 	for i := range was {
-		g := renamed(&was[i], slicesOf)
-		out[i] = hubv1alpha1.EndpointGroup{AddressType: g.AddressType, Ports: g.Ports}
-		of := wanted[kind(g)]
+		out[i] = renamed(&was[i], all).empty()
+		of := wanted[out[i].kind]
 		for j := range was[i].Endpoints {
 			id := identityOf(&was[i].Endpoints[j])
 			if left := of[id]; len(left) > 0 && len(out[i].Endpoints) < l.Endpoints {
@@ -131,59 +151,56 @@ func (l Limits) keep(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.En
 			}
 		}
 	}
-	var rest []hubv1alpha1.EndpointGroup
-	for i := range slicesOf {
-		g := slicesOf[i]
-		of := wanted[kind(&g)]
-		g.Endpoints = slices.DeleteFunc(slices.Clone(g.Endpoints), func(e hubv1alpha1.Endpoint) bool {
+	rest := slices.Clone(all)
+	for i := range rest {
+		of := wanted[rest[i].kind]
+		rest[i].Endpoints = slices.DeleteFunc(slices.Clone(rest[i].Endpoints), func(e hubv1alpha1.Endpoint) bool {
 			left := of[identityOf(&e)]
 			if len(left) > 0 {
 				of[identityOf(&e)] = left[1:]
 			}
 			return len(left) == 0
 		})
-		rest = append(rest, g)
 	}
 	return l.pack(out, rest)
 }
 
-// renamed returns the slice whose kind a group gets: the first of its own kind, else the first with an endpoint of the
-// group. Ports may have other names or numbers now, and endpoints should not move between pages for that.
-func renamed(was *hubv1alpha1.EndpointGroup, slicesOf []hubv1alpha1.EndpointGroup) *hubv1alpha1.EndpointGroup {
+// empty returns a group of the same kind without endpoints.
+func (g *typed) empty() typed {
+	return typed{hubv1alpha1.EndpointGroup{AddressType: g.AddressType, Ports: g.Ports}, g.kind}
+}
+
+// renamed returns the one of all whose kind a group gets: the first of its own kind, else the first with an endpoint of
+// the group. Ports may have other names or numbers now, and endpoints should not move between pages for that.
+func renamed(was *typed, all []typed) *typed {
+	if i := slices.IndexFunc(all, func(g typed) bool { return g.kind == was.kind }); i >= 0 {
+		return &all[i]
+	}
 	have := map[identity]bool{}
 	for i := range was.Endpoints {
 		have[identityOf(&was.Endpoints[i])] = true
 	}
-	out := was
-	for i := range slicesOf {
-		g := &slicesOf[i]
-		switch {
-		case kind(g) == kind(was):
-			return g
-		case out == was && slices.ContainsFunc(g.Endpoints, func(e hubv1alpha1.Endpoint) bool {
-			return have[identityOf(&e)]
-		}):
-			out = g
+	for i := range all {
+		if slices.ContainsFunc(all[i].Endpoints, func(e hubv1alpha1.Endpoint) bool { return have[identityOf(&e)] }) {
+			return &all[i]
 		}
 	}
-	return out
+	return was
 }
 
 // pack adds the endpoints of all to groups: to those of their kind with a free place, then to empty ones, then to new
 // ones. Groups that have no endpoints then are left out at the end. If no group has any, the first kind of all has one.
-func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
-	kinds := make([]string, len(groups))
-	for i := range groups {
-		kinds[i] = kind(&groups[i])
-	}
+// It changes groups.
+func (l Limits) pack(groups, all []typed) []typed {
 	for i := range all {
-		k := kind(&all[i])
 		for _, e := range all[i].Endpoints {
-			at := l.placeFor(k, groups, kinds)
+			at := l.placeFor(all[i].kind, groups)
 			if at == len(groups) {
-				groups, kinds = append(groups, hubv1alpha1.EndpointGroup{}), append(kinds, "")
+				groups = append(groups, typed{})
 			}
-			groups[at].AddressType, groups[at].Ports, kinds[at] = all[i].AddressType, all[i].Ports, k
+			if len(groups[at].Endpoints) == 0 {
+				groups[at] = all[i].empty()
+			}
 			groups[at].Endpoints = append(groups[at].Endpoints, e)
 		}
 	}
@@ -191,7 +208,7 @@ func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.Endp
 		groups = groups[:len(groups)-1]
 	}
 	if len(groups) == 0 {
-		groups = []hubv1alpha1.EndpointGroup{{AddressType: all[0].AddressType, Ports: all[0].Ports}}
+		groups = []typed{all[0].empty()}
 	}
 	for i := range groups {
 		if groups[i].AddressType == "" { // a page that the hub lost, and that nothing fills
@@ -202,29 +219,25 @@ func (l Limits) pack(groups, all []hubv1alpha1.EndpointGroup) []hubv1alpha1.Endp
 }
 
 // compact fills free places with endpoints of later groups. Pages are written in their order: an endpoint is in its new
-// page before it leaves the old one.
-func (l Limits) compact(groups []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
+// page before it leaves the old one. It changes groups.
+func (l Limits) compact(groups []typed) []typed {
 	for i := len(groups) - 1; i > 0; i-- {
-		if i >= len(groups) { // groups without endpoints went
-			continue
+		if i < len(groups) { // else groups without endpoints went
+			last := groups[i]
+			groups = append(l.pack(slices.Clip(groups[:i]), []typed{last}), groups[i+1:]...)
 		}
-		head := slices.Clone(groups[:i])
-		for j := range head {
-			head[j].Endpoints = slices.Clone(head[j].Endpoints)
-		}
-		groups = append(l.pack(head, groups[i:i+1]), groups[i+1:]...)
 	}
 	return groups
 }
 
 // placeFor returns the group for another endpoint of a kind; len(groups) for a new one.
-func (l Limits) placeFor(k string, groups []hubv1alpha1.EndpointGroup, kinds []string) int {
+func (l Limits) placeFor(kind string, groups []typed) int {
 	empty := len(groups)
 	for i := range groups {
 		switch n := len(groups[i].Endpoints); {
 		case n == 0:
 			empty = min(empty, i)
-		case n < l.Endpoints && kinds[i] == k:
+		case n < l.Endpoints && groups[i].kind == kind:
 			return i
 		}
 	}
