@@ -87,10 +87,13 @@ func (m *member) hubFuncs() interceptor.Funcs {
 			return do(o)
 		}
 		m.wrote = append(m.wrote, verb+" "+o.GetName())
-		if m.refuse != nil {
+		if m.refuse != nil && ctx.Err() == nil {
 			if err := m.refuse(verb, o); err != nil {
 				return err
 			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		if verb == "delete" {
 			return do(o)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -180,18 +181,20 @@ func TestE4AHubThatTakesNoPages(t *testing.T) {
 func TestS2PagesAreNewerThanTheRecordThatHadTheirEndpoints(t *testing.T) {
 	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 5)...))
 	m.restart(small)
+	m.settle(3)
 	lost := errors.New("connection lost")
-	m.refuse = func(_ string, o client.Object) error {
-		if o.GetName() == "0.web.shop.east" {
+	m.refuse = func(verb string, _ client.Object) error {
+		if verb == "delete" {
 			return lost
 		}
 		return nil
 	}
-	if _, _, err := m.pass(); !errors.Is(err, lost) || !strings.HasPrefix(m.endpoints(), "inline, 1 more") {
+	addresses(m, "web-1", 1)
+	if _, _, err := m.pass(); !errors.Is(err, lost) || m.endpoints() != "inline, 2 more: 1" {
 		t.Fatalf("%v, %s", err, m.endpoints())
 	}
-	m.refuse = nil
 	inline := m.record().Spec.Revision
+	addresses(m, "web-1", from(1, 5)...)
 	m.now = m.now.Add(time.Minute)
 	m.settle(3)
 	var list hubv1alpha1.EndpointPageList
@@ -257,6 +260,94 @@ func TestS2APageThatTheHubLostComesBack(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestS2EndpointsOfALostPageAreNeverMissing: other members keep them until that page is back. It comes after the pages
+// that get some of them, whatever fails.
+func TestS2EndpointsOfALostPageAreNeverMissing(t *testing.T) {
+	for _, c := range []struct {
+		lost  int
+		left  []int
+		fails string
+		wrote string
+		want  string
+	}{
+		{0, []int{1, 2, 4, 5, 7, 8, 9}, "", "update 1.web.shop.east, create 0.web.shop.east", "3 pages: 2 | 4 5 1 | 7 8 9"},
+		{0, []int{1, 2, 4, 5, 7, 8, 9}, "1.web.shop.east", "update 1.web.shop.east", "3 pages: ? | 4 5 6 | 7 8 9"},
+		{1, []int{1, 2, 4, 5, 7, 8}, "", "update 0.web.shop.east, update 2.web.shop.east, create 1.web.shop.east",
+			"3 pages: 1 2 4 |  | 7 8 5"},
+		{1, []int{1, 4, 7}, "", "update 0.web.shop.east, update 2.web.shop.east, create 1.web.shop.east",
+			"3 pages: 1 4 |  | 7"},
+	} {
+		m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 9)...))
+		m.restart(small)
+		m.settle(3)
+		page := &hubv1alpha1.EndpointPage{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "prod", Name: clusterset.PageName(int32(c.lost), "web", "shop", "east"),
+		}}
+		m.admin = true
+		if err := m.hub.Delete(t.Context(), page); err != nil {
+			t.Fatal(err)
+		}
+		m.admin = false
+		m.now = m.now.Add(time.Minute)
+		addresses(m, "web-1", c.left...)
+		m.refuse = func(_ string, o client.Object) error {
+			if o.GetName() == c.fails {
+				return errors.New("connection lost")
+			}
+			return nil
+		}
+		if wrote, _, err := m.pass(); wrote != c.wrote || m.endpoints() != c.want || (err != nil) != (c.fails != "") {
+			t.Errorf("page %d is lost, %v: %v, it wrote %s, want %s: %s", c.lost, c.left, err, wrote, c.wrote, m.endpoints())
+		}
+	}
+}
+
+// TestE4APageThatTheHubRefusesIsTheLastThatIsTried: a later one would be created and deleted by each pass.
+func TestE4APageThatTheHubRefusesIsTheLastThatIsTried(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 12)...))
+	m.restart(small)
+	m.refuse = func(verb string, o client.Object) error {
+		if o.GetName() == "1.web.shop.east" {
+			return quota(o)
+		}
+		return nil
+	}
+	for _, want := range []string{
+		"create 0.web.shop.east, create 1.web.shop.east, create web.shop.east", "create 1.web.shop.east",
+	} {
+		if wrote, _, err := m.pass(); err == nil || wrote != want || m.endpoints() != "1 pages: 1 2 3" {
+			t.Errorf("%v, it wrote %s, want %s: %s", err, wrote, want, m.endpoints())
+		}
+		m.now = m.now.Add(time.Minute)
+	}
+}
+
+// TestASlowHubDoesNotHoldUpAPass: the next passes go on.
+func TestASlowHubDoesNotHoldUpAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 18)...))
+		m.restart(small)
+		m.refuse = func(string, client.Object) error {
+			time.Sleep(4 * time.Second)
+			return nil
+		}
+		passes := 0
+		for began := time.Now(); ; began = time.Now() {
+			_, _, err := m.pass()
+			if took := time.Since(began); took > 12*time.Second {
+				t.Fatalf("a pass took %v: %v, %s", took, err, m.endpoints())
+			}
+			if passes++; err == nil {
+				break
+			}
+			m.now = m.now.Add(time.Minute)
+		}
+		if passes != 4 || m.endpoints() != "6 pages: 1 2 3 | 4 5 6 | 7 8 9 | 10 11 12 | 13 14 15 | 16 17 18" {
+			t.Errorf("after %d passes: %s", passes, m.endpoints())
+		}
+	})
 }
 
 // TestE10PagesGoWithTheirExport, and after it.

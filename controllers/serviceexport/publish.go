@@ -30,6 +30,8 @@ func (r *reconciler) publish(
 	if !r.Lease.MayPublish() {
 		return askAgain, false, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
 	if wait := r.unseen(s); wait > 0 {
 		s.waits = true
 		return wait, false, nil
@@ -59,9 +61,10 @@ func (r *reconciler) publish(
 	return again, err == nil && s.shown != nil, err
 }
 
-// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. A page that the hub
-// refuses ends the count, and so does a new one that cannot be written now. One that was counted, and is only missing,
-// stays counted: other members keep its endpoints.
+// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. Pages that the hub has
+// come first: they may get endpoints of one that it lost, which other members keep until that one is back. The first
+// page that cannot be written is the last that is tried. If the hub refuses it, it ends the count, and so does a new one
+// that cannot be written now. One that was counted, and is only missing, stays counted.
 func (r *reconciler) setEndpoints(
 	ctx context.Context, s *state, d *decision, record *hubv1alpha1.ServiceExportRecordSpec,
 ) (again time.Duration, refused, failed error) {
@@ -74,29 +77,36 @@ func (r *reconciler) setEndpoints(
 		record.Endpoints = groups
 		return 0, nil, nil
 	}
-	all, moving := true, false
+	var has, lacks []int32
 	for i := range groups {
-		number := int32(i)
+		if number := int32(i); s.pages[number] != nil {
+			has = append(has, number)
+		} else {
+			lacks = append(lacks, number)
+		}
+	}
+	end, moving := int32(len(groups)), false
+	for _, number := range append(has, lacks...) {
 		was := s.pages[number]
-		wait, err := r.publishPage(ctx, s, number, groups[i])
+		wait, err := r.publishPage(ctx, s, number, groups[number])
 		again = sooner(again, wait)
-		moving = moving || wait > 0 || s.pages[number] != was
-		forbidden := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+		moving = moving || wait > 0 || s.pages[number] != was || err != nil && was != nil
 		switch {
 		case passing(err):
 			return again, nil, err
-		case forbidden:
-			refused = errors.Join(refused, err)
-		case err != nil:
-			failed = errors.Join(failed, err)
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+			if refused = err; was == nil {
+				end = number
+			}
+		default:
+			failed = err
 		}
-		if all = all && (s.pages[number] != nil || !forbidden && number < counted); all {
-			record.Pages = number + 1
-		}
-		if err != nil && was != nil { // later pages may lose what this one should have
-			moving = true
+		if err != nil {
 			break
 		}
+	}
+	for record.Pages < end && (s.pages[record.Pages] != nil || record.Pages < counted) {
+		record.Pages++
 	}
 	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
 		record.Pages, again = counted, sooner(again, showsSoon)

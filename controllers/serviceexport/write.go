@@ -167,9 +167,9 @@ func (r *reconciler) prove(ctx context.Context, s *state, shown client.Object) e
 	return nil
 }
 
-// hubTimeout is how long one write to the hub may take. A hub that does not answer must not hold up what passes write
-// in this cluster.
-const hubTimeout = 5 * time.Second
+// hubTimeout is how long the writes of one pass to the hub may take; the next one goes on. A hub that does not answer
+// must not hold up what passes write in this cluster.
+const hubTimeout = 10 * time.Second
 
 // write creates or updates a record or page on the hub. content is what it says, without what changes at each write.
 func (r *reconciler) write(ctx context.Context, s *state, o client.Object, content any) error {
@@ -180,8 +180,6 @@ func (r *reconciler) write(ctx context.Context, s *state, o client.Object, conte
 	revision := kube.Origin(o).Revision
 	log.FromContext(ctx).Info("publishing", "record", o.GetName(), "revision", revision)
 	written := kube.NewWritten(content, r.Now())
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
 	var err error
 	if o.GetResourceVersion() == "" {
 		err = r.Hub().Create(ctx, o)
@@ -206,8 +204,6 @@ func (r *reconciler) write(ctx context.Context, s *state, o client.Object, conte
 // deleteFromHub deletes a record or page of this member, unless it has changed.
 func (r *reconciler) deleteFromHub(ctx context.Context, s *state, o client.Object) error {
 	s.wrote = true
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
 	if err := kube.DeleteUnchanged(ctx, r.Hub(), o); err != nil {
 		return err
 	}

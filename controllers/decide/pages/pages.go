@@ -24,8 +24,8 @@ type Limits struct {
 var OfHub = Limits{Endpoints: 100, Groups: 8}
 
 // Arrange returns the groups for the endpoints of an export's slices. was are the groups that are published now, by
-// number: what is still there keeps its place, so that most groups stay equal. There is a group, perhaps without
-// endpoints, if there is a slice. Arrange changes neither.
+// number, without a family if the hub has lost one: what is still there keeps its place, so that most groups stay equal.
+// There is a group, perhaps without endpoints, if there is a slice. Arrange changes neither.
 func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
 	if len(slicesOf) == 0 {
 		return nil
@@ -33,7 +33,10 @@ func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1
 	all := withKinds(slices.Concat(was, slicesOf))
 	before, all := all[:len(was)], all[len(was):]
 	groups := l.keep(before, all)
-	if n := l.needed(all); len(groups) > 2*n || len(groups) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints {
+	lost := slices.ContainsFunc(was, func(g hubv1alpha1.EndpointGroup) bool { return g.AddressType == "" })
+	n := l.needed(all)
+	// Nothing moves into a lost group: it is written last.
+	if !lost && (len(groups) > 2*n || len(groups) > n && n <= l.Groups && count(slicesOf) <= l.Endpoints) {
 		groups = l.compact(groups)
 	}
 	newest := map[string]string{} // by kind: the time of the latest trigger

@@ -104,6 +104,8 @@ func TestArrange(t *testing.T) {
 		"an address that came twice":  {of(group("x", "x")), of(group("x")), "[x]"},
 		"a lost group of the middle": {of(group("a"), hubv1alpha1.EndpointGroup{}, group("c", "d", "e")),
 			of(group("a", "b", "c", "d", "e")), "[a b][][c d e]"},
+		"nothing else moves into a lost group": {of(hubv1alpha1.EndpointGroup{}, group("b"), group("c")),
+			of(group("a", "b", "c")), "[][b a][c]"},
 		"a lost group that has others": {of(hubv1alpha1.EndpointGroup{}, group("d")), of(group("a", "b", "c", "d")),
 			"[a][d b c]"},
 	} {
