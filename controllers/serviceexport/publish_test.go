@@ -1,6 +1,7 @@
 package serviceexport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -359,6 +361,31 @@ func TestAHubRestoredUnderThisAgent(t *testing.T) {
 		}
 		if wrote := m.settle(2); wrote != "" {
 			t.Errorf("it is not settled: %s", wrote)
+		}
+	}
+}
+
+// TestAFormerLeaderCreatesNothing on a hub that was emptied: if that is restored, its successor does not know which
+// revisions other members have seen, and they do not follow it.
+func TestAFormerLeaderCreatesNothing(t *testing.T) {
+	for _, limits := range []pages.Limits{pages.OfHub, {Endpoints: 1, Groups: 1}} { // inline and paged
+		m := newMember(t, nil, export(), svc(nil), slice("web-1", 1, 2))
+		m.restart(limits)
+		m.settle(3)
+		m.empty()
+		m.now = m.now.Add(time.Minute)
+		cut, answers := errors.New("no route to host"), m.r.LocalNow
+		m.r.LocalNow = plane(t, kube.Local, interceptor.Funcs{Get: func(
+			context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption,
+		) error {
+			return cut
+		}})
+		if wrote, _, err := m.pass(); !errors.Is(err, cut) || wrote != "" {
+			t.Errorf("cut off from its API server: %v, it wrote %s", err, wrote)
+		}
+		m.r.LocalNow = answers
+		if wrote, _, err := m.pass(); err != nil || !strings.HasSuffix(wrote, "create web.shop.east") {
+			t.Errorf("and then: %v, it wrote %s", err, wrote)
 		}
 	}
 }
