@@ -56,15 +56,20 @@ func (m *member) foreign(n types.NamespacedName) (out []client.Object) {
 	return theirs
 }
 
-// exportedTo returns whether somebody exports a name to a member.
+// exportedTo returns whether somebody exports a name to a member, and goes on: what is in a namespace that is being
+// deleted is still there, but not for long.
 func (w *World) exportedTo(m *member, n types.NamespacedName) bool {
+	ends := map[string]bool{}
+	for _, exporter := range w.honest() {
+		ends[exporter.id] = exporter.namespace(n.Namespace) == nil
+	}
 	return slices.ContainsFunc(w.truthOf(n).exports, func(e clusterset.Export) bool {
-		return resolution.Imports(e, placeOf(m.id))
+		return resolution.Imports(e, placeOf(m.id)) && !ends[e.Cluster]
 	})
 }
 
-// givesAway lets the owners of foreign objects give them to the agent, or delete them. The agent would leave what
-// nobody exports to its cluster (I10).
+// givesAway lets the owners of foreign objects give them to the agent, or delete them. What is given of a name that
+// nobody exports to its cluster waits (I10).
 func (w *World) givesAway() {
 	for _, m := range w.honest() {
 		for _, n := range names {

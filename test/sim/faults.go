@@ -204,7 +204,7 @@ func (w *World) quota(c *api.Write) error {
 	return apierrors.NewForbidden(resource, c.Key.Name, errors.New("exceeded quota"))
 }
 
-func (w *World) emptyHub(*agent) {
+func (w *World) emptyHub(a *agent) {
 	if !w.mayLose("the hub") {
 		return
 	}
@@ -215,6 +215,27 @@ func (w *World) emptyHub(*agent) {
 	})
 	w.endWatches()
 	w.history.Events["(hub emptied)"]++
+	if w.can("restart after", 0.5) {
+		w.restartWithin(a, 40*time.Second)
+	}
+}
+
+// restartWithin restarts an agent after a while. What it publishes on an emptied hub may have revisions of up to 40 s
+// later than its clock (heartbeat.HubMayHaveLost), and the next process knows that by what the hub shows.
+func (w *World) restartWithin(a *agent, most time.Duration) {
+	for until := w.now.Add(most); w.depth < 3 && w.chance(0.95) && w.now.Before(until) && !a.dead; {
+		w.depth++
+		w.step()
+		w.depth--
+	}
+	if a.dead {
+		return
+	}
+	w.note("fault: %s restarts", a.name)
+	a.die()
+	if len(a.agents) == 0 {
+		w.startAgent(a.member)
+	}
 }
 
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
