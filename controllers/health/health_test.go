@@ -64,7 +64,8 @@ func TestReport(t *testing.T) {
 	liveness.State{Expired: true}.Write(expired.Annotations)
 	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
 		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
-	local, hub := build(set, expired), build(claimed("east"), claimed("west"))
+	hubSet := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+	local, hub := build(set, expired), build(claimed("east"), claimed("west"), hubSet)
 	now, seen := time.Unix(1_700_000_000, 0), health.Facts{Fresh: true, Hub: "https://hub"}
 	var answer error
 	r := New(Config{
@@ -109,6 +110,17 @@ func TestReport(t *testing.T) {
 	dnsAnswers := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
 	if dnsAnswers.Status != metav1.ConditionFalse || onHub() {
 		t.Errorf("%+v; Ready on the hub: %v", dnsAnswers, onHub())
+	}
+	if err := hub.Delete(t.Context(), hubSet); err != nil {
+		t.Fatal(err)
+	}
+	m = pass()
+	if c := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionAdmitted); c.Reason != "NoClusterSet" {
+		t.Errorf("the hub has no ClusterSet any more: %+v", c)
+	}
+	hubSet.ResourceVersion = ""
+	if err := hub.Create(t.Context(), hubSet); err != nil {
+		t.Fatal(err)
 	}
 	for i := range 6 { // it flaps
 		if answer = nil; i%2 == 1 {

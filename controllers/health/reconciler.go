@@ -5,6 +5,7 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -189,8 +190,17 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	return f, err
 }
 
-// others reads what is known of the other members.
+// others reads what the hub shows: whether it has its ClusterSet, and what is known of the other members.
 func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Facts) error {
+	_, found, err := kube.RulesOf(ctx, hub, r.HubNamespace)
+	if err != nil {
+		return err
+	}
+	if !found && f.Answer == nil {
+		f.Answer = &health.NotAdmitted{Reason: "NoClusterSet", Err: fmt.Errorf("namespace %s of the hub does not have "+
+			"exactly one ClusterSet any more: what is imported stays, the defaults hold, and an agent that starts "+
+			"now waits", r.HubNamespace)}
+	}
 	var profiles inventoryv1alpha1.ClusterProfileList
 	if err := hub.List(ctx, &profiles, client.InNamespace(r.HubNamespace)); err != nil {
 		return err
