@@ -272,7 +272,8 @@ func TestS2EndpointsOfALostPageAreNeverMissing(t *testing.T) {
 		wrote string
 		want  string
 	}{
-		{0, []int{1, 2, 4, 5, 7, 8, 9}, "", "update 1.web.shop.east, create 0.web.shop.east", "3 pages: 2 | 4 5 1 | 7 8 9"},
+		{0, []int{1, 2, 4, 5, 7, 8, 9}, "", "update 1.web.shop.east, create 0.web.shop.east",
+			"3 pages: 2 | 4 5 1 | 7 8 9"},
 		{0, []int{1, 2, 4, 5, 7, 8, 9}, "1.web.shop.east", "update 1.web.shop.east", "3 pages: ? | 4 5 6 | 7 8 9"},
 		{1, []int{1, 2, 4, 5, 7, 8}, "", "update 0.web.shop.east, update 2.web.shop.east, create 1.web.shop.east",
 			"3 pages: 1 2 4 |  | 7 8 5"},
@@ -299,7 +300,8 @@ func TestS2EndpointsOfALostPageAreNeverMissing(t *testing.T) {
 			return nil
 		}
 		if wrote, _, err := m.pass(); wrote != c.wrote || m.endpoints() != c.want || (err != nil) != (c.fails != "") {
-			t.Errorf("page %d is lost, %v: %v, it wrote %s, want %s: %s", c.lost, c.left, err, wrote, c.wrote, m.endpoints())
+			t.Errorf("page %d is lost, %v: %v, it wrote %s, want %s: %s, want %s",
+				c.lost, c.left, err, wrote, c.wrote, m.endpoints(), c.want)
 		}
 	}
 }

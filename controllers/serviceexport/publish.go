@@ -61,10 +61,10 @@ func (r *reconciler) publish(
 	return again, err == nil && s.shown != nil, err
 }
 
-// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. Pages that the hub has
-// come first: they may get endpoints of one that it lost, which other members keep until that one is back. The first
-// page that cannot be written is the last that is tried. If the hub refuses it, it ends the count, and so does a new one
-// that cannot be written now. One that was counted, and is only missing, stays counted.
+// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. Pages that the hub
+// has come first: they may get endpoints of one that it lost, which other members keep until that one is back. The
+// first page that cannot be written is the last that is tried. If the hub refuses it, it ends the count, and so does a
+// new one that cannot be written now. One that was counted, and is only missing, stays counted.
 func (r *reconciler) setEndpoints(
 	ctx context.Context, s *state, d *decision, record *hubv1alpha1.ServiceExportRecordSpec,
 ) (again time.Duration, refused, failed error) {

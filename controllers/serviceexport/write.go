@@ -143,8 +143,8 @@ func (r *reconciler) highest(record string, shown int64) (highest int64, restore
 
 // prove makes sure that this cluster's API server answers, and that the cached copy is current, before this agent
 // creates anything on the hub, or overwrites what another process has written: its successor, or its predecessor, which
-// may still lead where it is cut off from its own API server only. If an emptied hub is then restored, the successor does
-// not know what its predecessor created meanwhile, and its own revisions are lower.
+// may still lead where it is cut off from its own API server only. If an emptied hub is then restored, the successor
+// does not know what its predecessor created meanwhile, and its own revisions are lower.
 func (r *reconciler) prove(ctx context.Context, s *state, shown client.Object) error {
 	r.mu.Lock()
 	mine := r.of(shown.GetName()).written.Version == kube.Version(shown)

@@ -24,8 +24,8 @@ type Limits struct {
 var OfHub = Limits{Endpoints: 100, Groups: 8}
 
 // Arrange returns the groups for the endpoints of an export's slices. was are the groups that are published now, by
-// number, without a family if the hub has lost one: what is still there keeps its place, so that most groups stay equal.
-// There is a group, perhaps without endpoints, if there is a slice. Arrange changes neither.
+// number, without a family if the hub has lost one: what is still there keeps its place, so that most groups stay
+// equal. There is a group, perhaps without endpoints, if there is a slice. Arrange changes neither.
 func (l Limits) Arrange(was, slicesOf []hubv1alpha1.EndpointGroup) []hubv1alpha1.EndpointGroup {
 	if len(slicesOf) == 0 {
 		return nil
