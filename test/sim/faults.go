@@ -49,6 +49,7 @@ func init() { // they reach each other
 		}},
 		{"hub restored", 1, (*World).restoreHub},
 		{"hub emptied", 1, (*World).emptyHub},
+		{"page lost", 2, (*World).losePage},
 		{"quota", 2, (*World).hubRefuses},
 		{"skew", 1, (*World).skewClock},
 		{"dark", 2, (*World).goesDark},
@@ -236,6 +237,19 @@ func (w *World) restartWithin(a *agent, most time.Duration) {
 	if len(a.agents) == 0 {
 		w.startAgent(a.member)
 	}
+}
+
+// losePage has the hub's admin delete a page, of which the record still counts the endpoints.
+func (w *World) losePage(*agent) {
+	pages := slices.DeleteFunc(slices.Clone(w.hub.List(api.EndpointPage)), func(o client.Object) bool {
+		return originOf(o).ClusterID == w.liarID()
+	})
+	if len(pages) == 0 {
+		return
+	}
+	k := api.KeyOf(pick(w, pages))
+	w.note("fault: the hub loses %s", k)
+	w.must(w.hub.Delete("admin", k, nil))
 }
 
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
