@@ -172,7 +172,7 @@ func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	states, ips := none(), 0
 	for i := range list.Items {
-		if !kube.Owned(&list.Items[i]) { // another implementation's
+		if !kube.Manages(&list.Items[i]) { // another implementation's
 			continue
 		}
 		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++

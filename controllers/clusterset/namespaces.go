@@ -13,6 +13,9 @@ var DefaultDeny = []string{"kube-*", "clusterset-*"}
 // AnnotationNamespaceImport on a Namespace, with the value "false", keeps imports out of it.
 const AnnotationNamespaceImport = "clusterset-dns.io/import"
 
+// AnnotationNamespaceDeclared on a Namespace prevails over the ClusterSet's spec.declaredImports, with its values.
+const AnnotationNamespaceDeclared = "clusterset-dns.io/declared-imports"
+
 // MayUse returns whether names of a namespace may be exported and imported (SPEC S5). An empty allow list allows every
 // namespace, and deny prevails. The policy clusterset-namespaces of deploy/hub decides the same in CEL.
 func MayUse(rules hubv1alpha1.NamespaceRules, namespace string) bool {

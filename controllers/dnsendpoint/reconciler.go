@@ -70,7 +70,7 @@ func serviceOf(o client.Object) types.NamespacedName {
 
 // sameOwner is the Alike of ServiceImports, which are read as owners only.
 func sameOwner(was, is client.Object) bool {
-	return was.GetUID() == is.GetUID() && kube.Owned(was) == kube.Owned(is)
+	return was.GetUID() == is.GetUID() && kube.Manages(was) == kube.Manages(is)
 }
 
 type reconciler struct{ Config }
@@ -78,7 +78,7 @@ type reconciler struct{ Config }
 // Reconcile makes the DNSEndpoint of one Service what its external slices state.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	imp, err := kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, req.NamespacedName)
-	if err != nil || imp != nil && !kube.Owned(imp) { // then the slices stay as they are, too
+	if err != nil || imp != nil && !kube.Manages(imp) { // then the slices stay as they are, too
 		return reconcile.Result{}, err
 	}
 	want, err := r.want(ctx, req.NamespacedName, imp)

@@ -52,7 +52,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		return s, nil
 	}
 	s.imp, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, name)
-	s.foreign = s.foreign || s.imp != nil && !kube.Owned(s.imp)
+	s.foreign = s.foreign || s.imp != nil && !kube.Manages(s.imp)
 	return s, err
 }
 

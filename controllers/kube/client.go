@@ -84,9 +84,9 @@ func ByName[T any, O interface {
 func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
 
 // Changes returns a merge patch from was to the object that it is applied to, with optimistic
-// locking. Use it for the status of our kinds, and for kinds that other projects define except ServiceImports, whose
-// spec is the agent's alone: an update would drop the fields that this program does not know. The CRDs of our kinds may
-// be newer than a program.
+// locking. Use it for the status of our kinds, and for kinds that other projects define except Owned ServiceImports,
+// whose spec is the agent's alone: an update would drop the fields that this program does not know. The CRDs of our
+// kinds may be newer than a program.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 }

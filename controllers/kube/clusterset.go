@@ -14,10 +14,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
-// Rules are what a ClusterSet says about what members may publish.
+// Rules are what a ClusterSet says about what members may publish and import.
 type Rules struct {
 	Namespaces    hubv1alpha1.NamespaceRules
 	ExternalNames hubv1alpha1.ExternalNames
+	Declared      hubv1alpha1.DeclaredImports
 }
 
 // clusterSet returns the ClusterSet in namespace, or nil if the hub is nil or does not have exactly one there.
@@ -49,7 +50,7 @@ func SameRules(was, is client.Object) bool {
 }
 
 func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
-	return Rules{set.Spec.Namespaces, set.Spec.ExternalNames}
+	return Rules{set.Spec.Namespaces, set.Spec.ExternalNames, set.Spec.DeclaredImports}
 }
 
 // LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one

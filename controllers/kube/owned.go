@@ -4,10 +4,13 @@ import (
 	"context"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 )
 
 // AnnotationAdopt on an object with the value "true" gives it to the agent, which removes the annotation.
@@ -25,6 +28,29 @@ func Owned(o client.Object) bool {
 
 // Writable reports whether the agent may write an object: it is Owned, or it has AnnotationAdopt.
 func Writable(o client.Object) bool { return Owned(o) || o.GetAnnotations()[AnnotationAdopt] == "true" }
+
+// Filled reports whether the agent has filled an import that another program declared (I11).
+func Filled(imp client.Object) bool {
+	_, filled := imp.GetAnnotations()[imports.AnnotationFilled]
+	return filled && !Owned(imp)
+}
+
+// Manages reports whether the agent writes the VIPs and the status of an import: it is Owned or Filled.
+func Manages(imp client.Object) bool { return Owned(imp) || Filled(imp) }
+
+// TakeBack removes from a Filled import what the agent wrote. The annotation that marks it goes last, so that a failure
+// is repeated.
+func TakeBack(ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport) error {
+	cleared := imp.DeepCopy()
+	if imports.ClearStatus(&cleared.Status); !equality.Semantic.DeepEqual(cleared.Status, imp.Status) {
+		if err := from.Status().Patch(ctx, cleared, StatusChanges(imp)); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	was := cleared.DeepCopy()
+	imports.Clear(cleared)
+	return client.IgnoreNotFound(from.Patch(ctx, cleared, Changes(was)))
+}
 
 // Delete deletes the object that was read, and no other one of the same name. A missing object is no error.
 func Delete(ctx context.Context, from client.Writer, o client.Object, opts ...client.DeleteOption) error {

@@ -24,7 +24,7 @@ import (
 )
 
 // Clean deletes everything that the agent made in this cluster, and its conditions on ServiceExports. It deletes
-// nothing that users made.
+// nothing that users made, and empties the imports that other programs declared.
 func (g *Gate) Clean(ctx context.Context) error {
 	if err := g.clean(ctx); err != nil {
 		return err
@@ -73,7 +73,10 @@ func (g *Gate) clean(ctx context.Context) error {
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, ourLeases, removeLease},
 		{&mcsv1beta1.ServiceImportList{}, everywhere, func(o client.Object) error {
-			foreign[client.ObjectKeyFromObject(o)] = !kube.Owned(o)
+			foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
+			if kube.Filled(o) {
+				return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
+			}
 			return nil
 		}},
 		{&mcsv1beta1.ServiceExportList{}, everywhere, func(o client.Object) error {

@@ -163,7 +163,7 @@ func (c copier) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message str
 
 // hasFrom returns whether an import has something from a cluster.
 func (s *snapshot) hasFrom(cluster string) bool {
-	return s.imp != nil && kube.Owned(s.imp) && slices.ContainsFunc(s.imp.Status.Clusters,
+	return s.imp != nil && kube.Manages(s.imp) && slices.ContainsFunc(s.imp.Status.Clusters,
 		func(c mcsv1beta1.ClusterStatus) bool {
 			return c.Cluster == cluster
 		}) ||

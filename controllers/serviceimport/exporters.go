@@ -97,7 +97,7 @@ func (e *exporters) addCopy(rec *hubv1alpha1.ServiceExportRecord, s *snapshot) {
 // for the cluster that its record names, and the import only if it is the agent's.
 func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 	out := map[string]time.Time{}
-	if s.imp != nil && kube.Owned(s.imp) {
+	if s.imp != nil && kube.Manages(s.imp) {
 		for _, c := range s.imp.Status.Clusters {
 			out[c.Cluster] = time.Unix(0, 0)
 		}

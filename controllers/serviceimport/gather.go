@@ -27,6 +27,7 @@ type snapshot struct {
 	own       clusterset.Place
 	namespace bool // exists and is not being deleted
 	refuses   bool // the namespace has no imports, by its annotation (S5)
+	fills     bool // the namespace or the ClusterSet wants declared imports filled (I11)
 
 	// In this cluster:
 	copies      []*hubv1alpha1.ServiceExportRecord
@@ -69,6 +70,9 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		return s, err
 	}
 	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
+	if v := ns.Annotations[clusterset.AnnotationNamespaceDeclared]; v != "" {
+		s.fills = v == string(hubv1alpha1.DeclaredImportsFill)
+	}
 	for _, read := range []func(context.Context, *snapshot) error{r.gatherSlices, r.gatherExpired} {
 		if err := read(ctx, &s); err != nil {
 			return s, err
@@ -178,12 +182,16 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 // gatherHub reads what the hub shows of other clusters.
 func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	hub := r.Hub()
+	s.fills = s.imp != nil && kube.Filled(s.imp) // until the ClusterSet is known
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}
 	rules, known, err := kube.RulesOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
+	}
+	if known {
+		s.fills = rules.Declared == hubv1alpha1.DeclaredImportsFill
 	}
 	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
 	if s.assumed = s.excluded && !known; s.assumed {

@@ -53,18 +53,32 @@ func (r *reconciler) updateImport(
 	svc *corev1.Service, failed error,
 ) error {
 	ips, shown := vips(existing, m, families, svc, failed)
-	imp := existing.DeepCopy()
-	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
-	imp.Spec = imports.Spec(m, shown, ips)
+	imp, declared := existing.DeepCopy(), !kube.Writable(existing)
+	if declared {
+		imports.Fill(imp, ips)
+		ips = imp.Spec.IPs
+	} else {
+		imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
+		imp.Spec = imports.Spec(m, shown, ips)
+	}
 	if !equality.Semantic.DeepEqual(imp.Spec, existing.Spec) ||
 		!equality.Semantic.DeepEqual(imp.ObjectMeta, existing.ObjectMeta) {
 		log.FromContext(ctx).Info("changing the import", "type", m.Type, "ips", ips, "clusters", m.Clusters)
-		if err := r.Local.Update(ctx, imp); err != nil {
+		var err error
+		if declared { // only what differs, so that no other field becomes the agent's
+			err = r.Local.Patch(ctx, imp, kube.Changes(existing))
+		} else {
+			err = r.Local.Update(ctx, imp)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	before := imp.DeepCopy()
 	ready := imports.Ready(m, families, ips, failed)
+	if declared {
+		ready = imports.Declared(ready, imp, m)
+	}
 	if r.failedRecently(client.ObjectKeyFromObject(imp), failed, r.Now()) {
 		was := meta.FindStatusCondition(imp.Status.Conditions, ready.Type)
 		if was != nil && was.Status == ready.Status && was.Reason == ready.Reason {
@@ -122,11 +136,17 @@ func vips(
 
 // retire deletes the import and its slices when nobody exports the name any more (I2). The derived Service stays for
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
-// quarantine. What was given to the agent (I10) waits for an export.
+// quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11).
 func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp) {
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
 		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
+			return 0, err
+		}
+	}
+	if s.imp != nil && kube.Filled(s.imp) {
+		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
+		if err := kube.TakeBack(ctx, r.Local, s.imp); err != nil {
 			return 0, err
 		}
 	}

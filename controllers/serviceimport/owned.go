@@ -16,15 +16,17 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // foreign returns an object that has a name that the import needs and that the agent may not write (I10); nil if there
 // is none. Of several it is always the same one: what is reported names it, and must not change from pass to pass.
 func (s *snapshot) foreign() client.Object {
-	if s.imp != nil && !kube.Writable(s.imp) {
+	if s.imp != nil && !kube.Writable(s.imp) && !s.fillable() {
 		return s.imp
 	}
 	if s.svc != nil && !kube.Writable(s.svc) {
@@ -43,6 +45,14 @@ func (s *snapshot) foreign() client.Object {
 	return first
 }
 
+// fillable reports whether the agent may give VIPs to an import that another program declared (I11): those that it has
+// are the agent's, also from the time before that program took the import over.
+func (s *snapshot) fillable() bool {
+	others := func(ip string) bool { return !slices.Contains(s.svc.Spec.ClusterIPs, ip) }
+	return s.fills && (imports.Fillable(s.imp) ||
+		s.svc != nil && kube.Owned(s.svc) && !slices.ContainsFunc(s.imp.Spec.IPs, others))
+}
+
 // notOwned returns the condition Imported. It names the object and not its manager: another program may change its
 // labels all the time.
 func notOwned(o client.Object) metav1.Condition {
@@ -53,12 +63,17 @@ func notOwned(o client.Object) metav1.Condition {
 	case *discoveryv1.EndpointSlice:
 		kind = "EndpointSlice"
 	}
-	return metav1.Condition{
+	c := metav1.Condition{
 		Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionFalse, Reason: hubv1alpha1.ReasonNotOwned,
 		Message: fmt.Sprintf("%s %s/%s belongs to another program, so this cluster does not import the name; "+
 			"to give it to the agent: kubectl -n %[2]s annotate %[4]s %[3]s %[5]s=true",
 			kind, o.GetNamespace(), o.GetName(), strings.ToLower(kind), kube.AnnotationAdopt),
 	}
+	if _, declared := o.(*mcsv1beta1.ServiceImport); declared {
+		c.Message += fmt.Sprintf("; if that program declares imports and gives them no IPs: kubectl annotate namespace "+
+			"%s %s=%s", o.GetNamespace(), clusterset.AnnotationNamespaceDeclared, hubv1alpha1.DeclaredImportsFill)
+	}
+	return c
 }
 
 // reporter reports names that are not imported.

@@ -88,6 +88,11 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if o := s.foreign(); o != nil && exported {
+		if o == client.Object(s.imp) && kube.Filled(s.imp) { // it is no longer to be filled, or has VIPs of others
+			if _, err := r.retire(ctx, s); err != nil {
+				return 0, err
+			}
+		}
 		return 0, reporter{r.Config}.refuse(ctx, s, o)
 	}
 	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
@@ -179,7 +184,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	switch {
 	case err != nil:
 		return 0, err
-	case !found.held && !e.unreadable && len(e.frozen) == 0:
+	case !found.held && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp):
 		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
 	if back > 0 && (again == 0 || back < again) {

@@ -38,7 +38,8 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"withdrawn",
+		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"declared", s.declared},
+		{"withdrawn",
 			s.withdrawn}, {"inventory", s.inventory},
 		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"pages", s.pages},
 		{"evict", s.evict},
@@ -68,7 +69,7 @@ func (s *set) wantNothingRefused(t *testing.T) {
 	for _, write := range []string{
 		"create services", "update services", "delete services", "create endpointslices", "update endpointslices",
 		"delete endpointslices", "create serviceimports", "update serviceimports", "delete serviceimports",
-		"patch serviceimports/status", "create servicecidrs", "update servicecidrs", "delete servicecidrs",
+		"patch serviceimports", "patch serviceimports/status", "create servicecidrs", "update servicecidrs", "delete servicecidrs",
 	} {
 		if pinned[write] == 0 {
 			t.Errorf("no agent made the request %q, which the policy clusterset-agent has to allow", write)

@@ -184,6 +184,34 @@ func (s *set) namespaces(t *testing.T) {
 	s.a.imports(t, "web", "a", "b")
 }
 
+// declared is an import in b that another program declared.
+func (s *set) declared(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{}
+	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace),
+		func(c *hubv1alpha1.ClusterSet) { c.Spec.DeclaredImports = hubv1alpha1.DeclaredImportsFill })
+	declared := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "declared"},
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}},
+		},
+	}
+	s.b.create(t, declared)
+	s.a.exported(t, service("declared", 80), "10.1.0.3")
+	vips := func(want int) {
+		t.Helper()
+		until(t, fmt.Sprintf("the declared import has %d VIPs", want), func() error {
+			err := s.b.Get(t.Context(), key("declared"), declared)
+			if err == nil && len(declared.Spec.IPs) != want {
+				return fmt.Errorf("%+v", declared)
+			}
+			return err
+		})
+	}
+	vips(1)
+	s.a.remove(t, export("declared"))
+	vips(0)
+}
+
 // withdrawn are records that a has withdrawn long ago, as a hub brings them back that was restored from a backup.
 func (s *set) withdrawn(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-2 * withdrawal.MaxRetention))

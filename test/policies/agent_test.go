@@ -3,6 +3,8 @@ package policies
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +213,58 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 	for _, c := range attempts {
 		t.Run(c.name, func(t *testing.T) { refused(t, c.try(), c.says) })
 	}
+}
+
+// TestI11TheAgentFillsWhatOthersDeclare, and writes nothing else there.
+func TestI11TheAgentFillsWhatOthersDeclare(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	declared := serviceImport(ns, "declared", "redpanda-operator")
+	declared.Spec.Type = mcsv1beta1.ClusterSetIP
+	must(t, e.admin.Create(ctx, declared))
+	ips := func(imp *mcsv1beta1.ServiceImport, list ...string) {
+		imp.Spec.IPs, imp.Annotations[imports.AnnotationFilled] = list, strings.Join(list, ",")
+	}
+	write := func(as client.Client, change func(*mcsv1beta1.ServiceImport)) error {
+		imp := &mcsv1beta1.ServiceImport{}
+		must(t, as.Get(ctx, client.ObjectKeyFromObject(declared), imp))
+		was := imp.DeepCopy()
+		change(imp)
+		return e.agent.Patch(ctx, imp, kube.Changes(was))
+	}
+	status := func() error {
+		return e.agent.Status().Patch(ctx, declared.DeepCopy(), client.RawPatch(types.MergePatchType,
+			[]byte(`{"status":{"clusters":[{"cluster":"west"}]}}`)))
+	}
+	const says = "clusterset-controller did not make serviceimports declared"
+	refused(t, status(), says)
+	for round := range 2 { // without IPs, and with those of the agent
+		for name, more := range map[string]func(*mcsv1beta1.ServiceImport){
+			"a label":      func(i *mcsv1beta1.ServiceImport) { i.Labels["x"] = "y" },
+			"an owner":     func(i *mcsv1beta1.ServiceImport) { i.OwnerReferences = ownedBy(i) },
+			"a finalizer":  func(i *mcsv1beta1.ServiceImport) { i.Finalizers = []string{"example.org/keep"} },
+			"another note": func(i *mcsv1beta1.ServiceImport) { i.Annotations["x"] = "y" },
+			"a note less":  func(i *mcsv1beta1.ServiceImport) { delete(i.Annotations, imports.AnnotationDerived) },
+			"the ports":    func(i *mcsv1beta1.ServiceImport) { i.Spec.Ports = []mcsv1beta1.ServicePort{{Port: 81}} },
+			"a field more": func(i *mcsv1beta1.ServiceImport) { i.Spec.SessionAffinity = "ClientIP" },
+		} {
+			t.Run(fmt.Sprint(name, round), func(t *testing.T) {
+				refused(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { ips(i, "10.96.0.7"); more(i) }), says)
+			})
+		}
+		must(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { ips(i, fmt.Sprintf("10.96.0.%d", round)) }))
+		must(t, status())
+	}
+	must(t, write(e.admin, imports.Clear))
+	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(declared), declared))
+	declared.Spec.IPs = []string{"192.0.2.1"}
+	must(t, e.admin.Update(ctx, declared))
+	refused(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { ips(i, "10.96.0.7") }), says)
+	refused(t, e.agent.Delete(ctx, declared), says)
+}
+
+func ownedBy(o client.Object) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: o.GetName(), UID: o.GetUID()}}
 }
 
 // TestTheAgentDoesItsWork: the policy lets it write and delete its own, take over what its owner gives away, and keep a

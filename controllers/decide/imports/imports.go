@@ -30,6 +30,9 @@ const (
 	// AnnotationExported lists the keys of the exported labels, then of the exported annotations, so that they can be
 	// removed later while those that users added stay.
 	AnnotationExported = "clusterset-dns.io/exported"
+	// AnnotationFilled marks an import that another program declared and the agent fills (I11). It has the VIPs that
+	// the agent wrote, separated by commas.
+	AnnotationFilled = "clusterset-dns.io/filled"
 )
 
 // Metadata sets the exported labels and annotations (C8) and ours on imp, and removes those of earlier exports. An
@@ -51,6 +54,7 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	labels[derived.LabelManagedBy] = manager
 	annotations[AnnotationDerived] = derivedName
 	delete(annotations, derived.AnnotationAdopt)
+	delete(annotations, AnnotationFilled)
 	delete(annotations, clusterset.AnnotationPreference)
 	delete(annotations, clusterset.AnnotationMinReady)
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {

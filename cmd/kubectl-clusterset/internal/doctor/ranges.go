@@ -108,7 +108,7 @@ func importsOthers(f *Facts) []report.Finding {
 	for i := range f.Imported {
 		imp := &f.Imported[i]
 		about := func(found report.Finding) bool { return found.About == imp.Name+"."+imp.Namespace }
-		if !kube.Owned(imp) && !slices.ContainsFunc(out, about) {
+		if !kube.Manages(imp) && !slices.ContainsFunc(out, about) {
 			names = append(names, imp.Namespace+"/"+imp.Name)
 		}
 	}

@@ -165,7 +165,8 @@ func cleaning() (out []cluster.Right) {
 		group, resource, namespace string
 		verbs                      []string
 	}{
-		{mcsv1beta1.GroupName, "serviceimports", "", []string{"list", "delete"}},
+		{mcsv1beta1.GroupName, "serviceimports", "", []string{"list", "patch", "delete"}},
+		{mcsv1beta1.GroupName, "serviceimports/status", "", []string{"patch"}},
 		{discoveryv1.GroupName, "endpointslices", "", []string{"list", "delete"}},
 		{corev1.GroupName, "services", "", []string{"list", "delete"}},
 		{aboutv1beta1.GroupVersion.Group, "clusterproperties", "", []string{"list", "delete"}},

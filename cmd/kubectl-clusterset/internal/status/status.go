@@ -204,7 +204,7 @@ var states = map[ipam.State]string{
 func here(m *Member) *Here {
 	h := &Here{Exports: len(m.Exports)}
 	for i := range m.Imports {
-		if imp := &m.Imports[i]; kube.Owned(imp) {
+		if imp := &m.Imports[i]; kube.Manages(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
 		}
 	}
@@ -400,7 +400,7 @@ func names(exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExp
 	imports := map[key]*mcsv1beta1.ServiceImport{}
 	if m != nil {
 		for i := range m.Imports {
-			if kube.Owned(&m.Imports[i]) {
+			if kube.Manages(&m.Imports[i]) {
 				imports[key{m.Imports[i].Namespace, m.Imports[i].Name}] = &m.Imports[i]
 			}
 		}

@@ -44,7 +44,23 @@ type ClusterSetSpec struct {
 	// +kubebuilder:validation:Enum=Allow;Forbid
 	// +kubebuilder:default=Allow
 	ExternalNames ExternalNames `json:"externalNames,omitempty"`
+
+	// declaredImports says what agents do with ServiceImports that other programs created without IPs. Fill: they write
+	// the IPs and the status. Ignore, the default: they leave them alone. A namespace can say otherwise by the
+	// annotation clusterset-dns.io/declared-imports.
+	// +optional
+	// +kubebuilder:validation:Enum=Ignore;Fill
+	DeclaredImports DeclaredImports `json:"declaredImports,omitempty"`
 }
+
+// DeclaredImports says what agents do with ServiceImports that other programs created without IPs.
+type DeclaredImports string
+
+// The values of DeclaredImports; an empty value means Ignore.
+const (
+	DeclaredImportsIgnore DeclaredImports = "Ignore"
+	DeclaredImportsFill   DeclaredImports = "Fill"
+)
 
 // ExternalNames says whether members may publish load balancers for clients outside the clusters.
 type ExternalNames string
