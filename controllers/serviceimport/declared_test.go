@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -45,14 +46,14 @@ func (m *member) annotate(key, value string) {
 	}
 }
 
-// set has the ClusterSet say this of declared imports.
-func (m *member) set(declared hubv1alpha1.DeclaredImports) {
+// set has the ClusterSet say this of declared imports and missing namespaces.
+func (m *member) set(declared hubv1alpha1.DeclaredImports, missing hubv1alpha1.MissingNamespaces, deny ...string) {
 	m.t.Helper()
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	if err := client.IgnoreNotFound(m.hub.Delete(m.t.Context(), set.DeepCopy())); err != nil {
 		m.t.Fatal(err)
 	}
-	set.Spec.DeclaredImports = declared
+	set.Spec.DeclaredImports, set.Spec.Namespaces.Missing, set.Spec.Namespaces.Deny = declared, missing, deny
 	if err := m.hub.Create(m.t.Context(), set); err != nil {
 		m.t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestI11ADeclaredImportIsFilled(t *testing.T) {
 		{"", "", false, true}, {"Ignore", fill, true, false}, {fill, fill, true, true}, {"other", fill, true, false},
 	} {
 		m.annotate(clusterset.AnnotationNamespaceDeclared, step.namespace)
-		m.set(step.set)
+		m.set(step.set, "")
 		m.seesHub = step.hub
 		m.mustPass()
 		t.Logf("step %d", i)
@@ -216,5 +217,79 @@ func TestI11ADeclarationThatDiffers(t *testing.T) {
 				t.Errorf("%+v, slices %v", svc.Spec, m.imported())
 			}
 		})
+	}
+}
+
+// TestI12AMissingNamespaceIsCreated for what another cluster exports to this one, if the ClusterSet says so.
+func TestI12AMissingNamespaceIsCreated(t *testing.T) {
+	const create = hubv1alpha1.MissingNamespacesCreate
+	for name, c := range map[string]struct {
+		missing hubv1alpha1.MissingNamespaces
+		change  func(*member)
+		want    bool
+	}{
+		"created":      {create, func(*member) {}, true},
+		"not wanted":   {"", func(*member) {}, false},
+		"excluded":     {create, func(m *member) { m.set("", create, "sho*") }, false},
+		"hub not seen": {create, func(m *member) { m.seesHub = false }, false},
+		"no ClusterSet": {create, func(m *member) {
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+			if err := m.hub.Delete(m.t.Context(), set); err != nil {
+				m.t.Fatal(err)
+			}
+		}, false},
+		"withdrawn": {create, func(m *member) {
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+		}, false},
+		"to others": {create, func(m *member) {
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.ExportTo = "cluster=d" })
+		}, false},
+		"of this cluster": {create, func(m *member) {
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+			m.export("a", "10.1.0.1")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(t)
+			m.export("c", "10.3.0.1")
+			if err := m.pass(); err != nil { // so that there is a copy
+				t.Fatal(err)
+			}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+			if err := m.local.Delete(t.Context(), ns.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			m.set("", c.missing)
+			c.change(m)
+			m.mustPass()
+			is := m.read(ns)
+			if (is != nil) != c.want || is != nil && !kube.Owned(is) {
+				t.Errorf("the namespace is %+v", is)
+			}
+		})
+	}
+}
+
+// TestI12AnEndingNamespaceIsLeft until it is gone.
+func TestI12AnEndingNamespaceIsLeft(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.set("", hubv1alpha1.MissingNamespacesCreate)
+	ns := m.read(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	ns.SetFinalizers([]string{"example.org/keep"})
+	if err := m.local.Update(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.local.Delete(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	created := m.writes
+	m.mustPass()
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	if imp, err := kube.Get[*mcsv1beta1.ServiceImport](t.Context(), m.local, name); err != nil || imp != nil {
+		t.Errorf("%v %v", imp, err)
+	}
+	if m.writes != created+1 { // the copy of the record
+		t.Errorf("%d writes", m.writes-created)
 	}
 }

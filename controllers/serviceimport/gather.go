@@ -26,6 +26,7 @@ type snapshot struct {
 	name      types.NamespacedName
 	own       clusterset.Place
 	namespace bool // exists and is not being deleted
+	creates   bool // there is none, and the ClusterSet wants it created (I12)
 	refuses   bool // the namespace has no imports, by its annotation (S5)
 	fills     bool // the namespace or the ClusterSet wants declared imports filled (I11)
 
@@ -67,6 +68,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: name.Namespace})
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
+		s.creates = s.creates && ns == nil
 		return s, err
 	}
 	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
@@ -194,6 +196,7 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		s.fills = rules.Declared == hubv1alpha1.DeclaredImportsFill
 	}
 	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
+	s.creates = known && !s.excluded && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate
 	if s.assumed = s.excluded && !known; s.assumed {
 		s.excluded = false
 	}

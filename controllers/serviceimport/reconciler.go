@@ -17,10 +17,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -64,7 +66,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.accept(ctx, &s))
+		return reconcile.Result{}, errors.Join(
+			copied, reporter{r.Config}.accept(ctx, &s), r.createNamespace(ctx, &s),
+		)
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -72,6 +76,20 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// createNamespace creates the missing namespace of a name that another cluster exports to this one, if the ClusterSet
+// wants that (I12). The agent never changes or deletes it.
+func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
+	others := func(e clusterset.Export) bool { return e.Cluster != r.Cluster }
+	if !s.creates || !slices.ContainsFunc(s.decideExporters().exports, others) {
+		return nil
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name.Namespace, Labels: map[string]string{derived.LabelManagedBy: kube.Manager},
+	}}
+	log.FromContext(ctx).Info("creating the namespace of an import", "namespace", ns.Name)
+	return client.IgnoreAlreadyExists(r.Local.Create(ctx, ns))
 }
 
 // resolve decides about a name, applies the decision, and returns when to check the name again.

@@ -38,7 +38,7 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"declared", s.declared},
+		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"declared", s.declared}, {"missing", s.missing},
 		{"withdrawn",
 			s.withdrawn}, {"inventory", s.inventory},
 		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"pages", s.pages},
@@ -67,7 +67,7 @@ func (s *set) wantNothingRefused(t *testing.T) {
 		}
 	}
 	for _, write := range []string{
-		"create services", "update services", "delete services", "create endpointslices", "update endpointslices",
+		"create namespaces", "create services", "update services", "delete services", "create endpointslices", "update endpointslices",
 		"delete endpointslices", "create serviceimports", "update serviceimports", "delete serviceimports",
 		"patch serviceimports", "patch serviceimports/status", "create servicecidrs", "update servicecidrs", "delete servicecidrs",
 	} {

@@ -212,6 +212,19 @@ func (s *set) declared(t *testing.T) {
 	vips(0)
 }
 
+// missing is a namespace that b lacks.
+func (s *set) missing(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{}
+	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace),
+		func(c *hubv1alpha1.ClusterSet) { c.Spec.Namespaces.Missing = hubv1alpha1.MissingNamespacesCreate })
+	s.a.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "later"}},
+		named(service("web", 80), "later", "web"), named(export("web"), "later", "web"))
+	until(t, "b has the namespace, and the import", func() error {
+		return s.b.Get(t.Context(), client.ObjectKey{Namespace: "later", Name: "web"}, &mcsv1beta1.ServiceImport{})
+	})
+	s.a.remove(t, named(export("web"), "later", "web"))
+}
+
 // withdrawn are records that a has withdrawn long ago, as a hub brings them back that was restored from a backup.
 func (s *set) withdrawn(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-2 * withdrawal.MaxRetention))

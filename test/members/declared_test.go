@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -320,4 +321,66 @@ func (m *member) applyAgainAndAgain(t *testing.T, exporter *member, server *lab.
 	}
 	m.declare(t, declaration(ns, "broker", 80))
 	asks.stop(t)
+}
+
+// TestI11I12ByTheClusterSet: it asks for declared imports and missing namespaces. What the agent created for others
+// stays when the cluster leaves, and what others declared is emptied.
+func TestI11I12ByTheClusterSet(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	p, r := j.members["p"], j.r
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: lab.HubNamespace}}
+	change(t, &member{&lab.Member{ID: "hub"}, j.hub}, set, func(s *hubv1alpha1.ClusterSet) {
+		s.Spec.DeclaredImports = hubv1alpha1.DeclaredImportsFill
+		s.Spec.Namespaces.Missing = hubv1alpha1.MissingNamespacesCreate
+		s.Spec.Namespaces.Deny = []string{"bank", "kube-*"}
+	})
+	ns := j.namespace(t, "p")
+	for _, other := range []string{"bank", "hidden"} {
+		p.create(t, &corev1.Namespace{ObjectMeta: objectMeta(other)})
+		p.create(t, service(other, "web"))
+		e := export(other, "web")
+		e.Annotations = map[string]string{"clusterset-dns.io/export-to": "cluster=p"}
+		if other == "bank" {
+			e.Annotations = nil
+		}
+		p.create(t, e)
+	}
+	p.wantImport(t, "hidden", "web", ready("p"))
+	p.exported(t, service(ns, "web"), "10.1.0.1")
+	p.exported(t, service(ns, "broker"), "10.1.0.1")
+	p.wantImport(t, ns, "broker", ready("p"))
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	r.wantImport(t, ns, "web", ready("p"))
+	r.declare(t, declaration(ns, "broker", 80))
+	r.wantImport(t, ns, "broker", filled("p"))
+	var all corev1.NamespaceList
+	if err := r.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.Items {
+		n := &all.Items[i]
+		if n.Name == "bank" || n.Name == "hidden" || kube.Owned(n) != (n.Name == ns) {
+			t.Errorf("namespace %s, labels %v", n.Name, n.Labels)
+		}
+	}
+	p.remove(t, export(ns, "web"))
+	r.wantNoImport(t, ns, "web")
+
+	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)},
+		func(p *aboutv1beta1.ClusterProperty) {
+			p.Annotations = map[string]string{clusterset.AnnotationLeaving: "true"}
+		})
+	eventually(t, "the membership ends", func() error {
+		if got := r.property(t, clusterset.PropertySet); got != nil {
+			return fmt.Errorf("%+v", got.ObjectMeta)
+		}
+		return nil
+	})
+	r.wantImport(t, ns, "broker", emptied)
+	n := &corev1.Namespace{}
+	if err := r.Get(t.Context(), client.ObjectKey{Name: ns}, n); err != nil || n.DeletionTimestamp != nil {
+		t.Errorf("%+v %v", n, err)
+	}
 }

@@ -89,7 +89,21 @@ type NamespaceRules struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^(\*[-a-z0-9]*|[-a-z0-9]+\*?)$`
 	Deny []string `json:"deny,omitzero"`
+	// missing says what a member does about an export whose namespace it lacks. Create: it creates the namespace, and
+	// never deletes one. Ignore, the default: it does not import the name.
+	// +optional
+	// +kubebuilder:validation:Enum=Ignore;Create
+	Missing MissingNamespaces `json:"missing,omitempty"`
 }
+
+// MissingNamespaces says what a member does about an export whose namespace it lacks.
+type MissingNamespaces string
+
+// The values of MissingNamespaces; an empty value means Ignore.
+const (
+	MissingNamespacesIgnore MissingNamespaces = "Ignore"
+	MissingNamespacesCreate MissingNamespaces = "Create"
+)
 
 // VIPMode says where the addresses of ClusterSetIP imports come from.
 type VIPMode string
