@@ -21,6 +21,8 @@ type ClusterSetOptions struct {
 	Corefile func(kubeconfig string) (string, error)
 	// AgentArgs are further flags of an agent, by cluster id.
 	AgentArgs map[string][]string
+	// AgentEnv are further variables of an agent's environment, KEY=VALUE, by cluster id.
+	AgentEnv map[string][]string
 	// Plane gives each control plane's options by name: a cluster id, or "hub". Nil: the defaults.
 	Plane func(name string) Options
 	// Step is told what happens, for a person; nil: nobody.
@@ -126,6 +128,7 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 	}
 	m.Agent, err = StartAgent(ctx, c.agentProgram(m), AgentOptions{
 		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: HubNamespace, ClusterID: m.ID, Args: o.AgentArgs[m.ID],
+		Env: o.AgentEnv[m.ID],
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ var packages = map[string]string{
 	"taskset":    "util-linux",
 	"nsenter":    "util-linux",
 	"unshare":    "util-linux",
+	"setpriv":    "util-linux",
+	"openssl":    "openssl",
 	"hostname":   "hostname",
 	"conntrack":  "conntrack",
 	"containerd": "containerd",
