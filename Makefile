@@ -56,9 +56,15 @@ chaos: build ## long outages and soaks
 
 .PHONY: interop
 interop: build ## the cases through other resolvers, secondaries that follow, musl, HAProxy and external-dns, as root; downloads them for Debian 12
-	test/interop/fetch bin/interop
+	test/interop/fetch bin/interop unbound bind9 dnsmasq-base pdns-recursor knot-resolver nsd haproxy musl musl-dev
 	cd test/interop/externaldns && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/external-dns' sigs.k8s.io/external-dns
 	INTEROP_ROOT='$(CURDIR)/bin/interop' EXTERNAL_DNS='$(CURDIR)/bin/external-dns' $(GO) test -count=1 -timeout 20m -tags interop ./test/interop
+
+.PHONY: databases
+databases: build ## etcd, NATS, Galera and Redis over three clusters, their Pods replaced, a cluster lost and back, as root; writes docs/databases.md's table and log; downloads them for Debian 12
+	test/interop/fetch bin/databases/debian mariadb-server galera-4 rsync redis-server redis-tools
+	cd test/databases/nats && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/databases/nats-server' github.com/nats-io/nats-server/v2
+	DATABASES_BIN='$(CURDIR)/bin/databases' DATABASES_RECORD=1 $(GO) test -count=1 -timeout 30m -v -tags databases ./test/databases
 
 # Nodes are of 1.36: nobody has run kubelet 1.37 beside Debian's containerd 1, which lacks RuntimeConfig.
 E2E_K8S  := $(or $(K8S),v1.36.3)

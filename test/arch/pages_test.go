@@ -12,8 +12,8 @@ import (
 // installing are the pages that say how to install, upgrade, back up and remove.
 var installing = []string{
 	"README.md", "docs/start.md", "docs/manifests.md", "docs/operate.md", "docs/migrate.md", "docs/gitops.md",
-	"docs/corefile.md", "deploy/coredns/README.md", "deploy/hub/README.md", "deploy/image/README.md",
-	"deploy/member/README.md", "deploy/monitoring/README.md",
+	"docs/corefile.md", "docs/databases.md", "deploy/coredns/README.md", "deploy/hub/README.md",
+	"deploy/image/README.md", "deploy/member/README.md", "deploy/monitoring/README.md",
 	"charts/clusterset-hub/README.md", "charts/clusterset-member/README.md", "charts/clusterset-dns/README.md",
 }
 
