@@ -66,6 +66,14 @@ databases: build ## etcd, NATS, Galera and Redis over three clusters, their Pods
 	cd test/databases/nats && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/databases/nats-server' github.com/nats-io/nats-server/v2
 	DATABASES_BIN='$(CURDIR)/bin/databases' DATABASES_RECORD=1 $(GO) test -count=1 -timeout 30m -v -tags databases ./test/databases
 
+# Istio's and Envoy Gateway's control planes take minutes to compile, once.
+.PHONY: consumers
+consumers: build ## what meshes and gateways, as their authors ship them, make of a clusterset, as root; writes docs/consumers.md
+	@mkdir -p bin/consumers
+	cd test/consumers/istio && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' istio.io/istio/pilot/cmd/pilot-discovery
+	cd test/consumers/envoygateway && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' github.com/envoyproxy/gateway/cmd/envoy-gateway
+	cd test/consumers && CONSUMERS_PAGE='$(CURDIR)/docs/consumers.md' $(GO) test -count=1 -v -timeout 30m .
+
 # Nodes are of 1.36: nobody has run kubelet 1.37 beside Debian's containerd 1, which lacks RuntimeConfig.
 E2E_K8S  := $(or $(K8S),v1.36.3)
 # The archives of make image for this machine's architecture.
@@ -232,7 +240,7 @@ fmt: ## format all Go files, and break code at 120 columns; lists the comments a
 
 # The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with. What both
 # it and ours require has one version, so that it is compiled once for both.
-MODULES := . deploy/image
+MODULES := . deploy/image test/consumers
 LAB     := test/lab/controlplane
 SHARED  := awk '$$2 !~ /^v/ {next} FNR == NR {own[$$1] = $$2; next} $$1 in own && own[$$1] != $$2 {print "-require=" $$1 "@" own[$$1]}' go.mod $(LAB)/go.mod
 
