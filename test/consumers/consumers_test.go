@@ -38,16 +38,22 @@ type consumer struct {
 	port                 int32
 	before               string // what it saw before slices had a form for it, at 81ab5485
 	sees                 func() (set, error)
+	own                  bool // it sees its own cluster's endpoints only
 	slowest              time.Duration
 }
 
 func TestIstioSendsTrafficWhereTheExportsSay(t *testing.T) {
-	w := begin(t, here, "b", "c")
-	follow(t, w, append(kubeProxies(t, w), istios(t, w)...))
+	w := begin(t, here, "b")
+	follow(t, w, append(kubeProxies(t, w), sidecars(t, w)...))
+}
+
+func TestAmbientSendsTrafficWhereTheExportsSay(t *testing.T) {
+	w := begin(t, here, "b")
+	follow(t, w, append(kubeProxies(t, w), ztunnels(t, w)...))
 }
 
 func TestEnvoyGatewaySendsTrafficWhereTheExportsSay(t *testing.T) {
-	w := begin(t, here, "b", "c")
+	w := begin(t, here, "b")
 	follow(t, w, append(kubeProxies(t, w), envoyGateways(t, w)...))
 }
 
@@ -66,7 +72,7 @@ func follow(t *testing.T, w *world, all []*consumer) {
 				}
 				got, err := c.sees()
 				if err == nil {
-					err = difference(got, w.exported(c.port))
+					err = difference(got, w.exported(c.port, c.own))
 				}
 				if err != nil {
 					missing = errors.Join(missing, fmt.Errorf("%s, %s: %w", c.name, c.asked, err))
@@ -79,11 +85,11 @@ func follow(t *testing.T, w *world, all []*consumer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: %d endpoints seen by all after %v", what, len(w.exported(80)), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d endpoints seen by all after %v", what, len(w.exported(80, false)), time.Since(began).Round(time.Millisecond))
 		return took
 	}
 	agree("at first", limit)
-	clusters := []string{here, "b", "c"}
+	clusters := []string{here, "b"}
 	churn := func(what string, batches int) {
 		t.Helper()
 		for batch := range batches {
@@ -107,7 +113,7 @@ func follow(t *testing.T, w *world, all []*consumer) {
 			w.report(t, here, p)
 		}
 	}
-	w.serving = map[string]bool{"b": true, "c": true}
+	w.serving = map[string]bool{"b": true}
 	agree("prefer local, none of whose endpoints is ready", soon)
 	for range 3 {
 		w.add(t, here)
@@ -115,19 +121,19 @@ func follow(t *testing.T, w *world, all []*consumer) {
 	w.serving = map[string]bool{here: true}
 	agree("prefer local, which has endpoints again", soon)
 	w.prefer(t, "")
-	w.serving = map[string]bool{here: true, "b": true, "c": true}
+	w.serving = map[string]bool{here: true, "b": true}
 	agree("no preference", soon)
 
-	w.member("c").Agent.Kill()
-	delete(w.serving, "c")
-	agree("c is lost", limit)
-	w.change(t, "b")
-	agree("a change while c is lost", soon)
-	if err := w.member("c").Agent.Start(t.Context()); err != nil {
+	w.member("b").Agent.Kill()
+	delete(w.serving, "b")
+	agree("b is lost", limit)
+	w.add(t, here)
+	agree("a change while b is lost", soon)
+	if err := w.member("b").Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.serving["c"] = true
-	agree("c is back", limit)
+	w.serving["b"] = true
+	agree("b is back", limit)
 	followed = append(followed, all...)
 }
 
@@ -145,24 +151,41 @@ func kubeProxies(t *testing.T, w *world) (out []*consumer) {
 	return out
 }
 
-func istios(t *testing.T, w *world) []*consumer {
+func sidecars(t *testing.T, w *world) []*consumer {
 	installIstio(t, w)
 	plain, version := istiod(t, w)
-	ambient, _ := istiod(t, w, "PILOT_ENABLE_AMBIENT=true")
 	mcs, _ := istiod(t, w, "ENABLE_MCS_SERVICE_DISCOVERY=true", "ENABLE_MCS_HOST=true")
-	of := func(name, asked string, port int32, before string, sees func() (set, error)) *consumer {
+	return []*consumer{
+		{
+			name: "Istio, sidecar", version: short(version), asked: "the VIP, port 80", port: 80,
+			before: "none", sees: sidecar(t, w, plain, 80),
+		},
+		{
+			name: "Istio, sidecar", version: short(version), asked: "the VIP, port 5432", port: 5432,
+			before: "none", sees: sidecar(t, w, plain, 5432),
+		},
+		{
+			name: "Istio, gateway", version: short(version), asked: "the derived Service, port 80", port: 80,
+			before: "none", sees: router(t, w, plain, 80),
+		},
+		{
+			name: "Istio, sidecar, `ENABLE_MCS_*`", version: short(version), asked: "the VIP, port 80", port: 80,
+			before: "those of its own cluster", sees: sidecar(t, w, mcs, 80), own: true,
+		},
+	}
+}
+
+func ztunnels(t *testing.T, w *world) []*consumer {
+	installIstio(t, w)
+	addr, version := istiod(t, w, "PILOT_ENABLE_AMBIENT=true")
+	const before = "those of others, and its own cluster's at the VIP's port, where no Pod listens"
+	of := func(port int32) *consumer {
 		return &consumer{
-			name: name, version: short(version), asked: asked, port: port, before: before, sees: sees,
+			name: "Istio, ztunnel (ambient)", version: short(version), asked: fmt.Sprintf("the VIP, port %d", port),
+			port: port, before: before, sees: ztunnel(t, w, addr, port),
 		}
 	}
-	return []*consumer{
-		of("Istio, sidecar", "the VIP, port 80", 80, "?", sidecar(t, w, plain, 80)),
-		of("Istio, sidecar", "the VIP, port 5432", 5432, "?", sidecar(t, w, plain, 5432)),
-		of("Istio, gateway", "the derived Service, port 80", 80, "?", router(t, w, plain, 80)),
-		of("Istio, sidecar, `ENABLE_MCS_*`", "the VIP, port 80", 80, "?", sidecar(t, w, mcs, 80)),
-		of("Istio, ztunnel (ambient)", "the VIP, port 80", 80, "?", ztunnel(t, w, ambient, 80)),
-		of("Istio, ztunnel (ambient)", "the VIP, port 5432", 5432, "?", ztunnel(t, w, ambient, 5432)),
-	}
+	return []*consumer{of(80), of(5432)}
 }
 
 func envoyGateways(t *testing.T, w *world) []*consumer {
@@ -185,8 +208,12 @@ func table() string {
 	out.WriteString(heading)
 	for _, c := range followed {
 		if c.version != "" {
-			fmt.Fprintf(&out, "| %s | %s | %s | %s | equal after every step, at most %.1f s later |\n",
-				c.name, c.version, c.asked, c.before, c.slowest.Seconds())
+			sees := "all that should get traffic"
+			if c.own {
+				sees = "those of its own cluster"
+			}
+			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s, at most %.1f s after a change |\n",
+				c.name, c.version, c.asked, c.before, sees, c.slowest.Seconds())
 		}
 	}
 	return out.String()

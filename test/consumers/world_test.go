@@ -158,16 +158,22 @@ func (w *world) report(t *testing.T, cluster string, p *pod) {
 	}
 }
 
-// change does one thing to a Pod: it comes, goes, terminates, or is ready no more or again.
+// change does one thing to a Pod: it comes, goes, terminates, or is ready no more or again. Two stay ready, since a
+// preference hands over when there is none.
 func (w *world) change(t *testing.T, cluster string) {
 	t.Helper()
-	all := w.pods[cluster]
+	all, ready := w.pods[cluster], 0
+	for _, p := range all {
+		if p.ready && !p.terminating {
+			ready++
+		}
+	}
 	at := w.random.IntN(len(all))
 	p := all[at]
 	switch action := w.random.IntN(4); {
-	case action == 0 || len(all) < 4:
+	case action == 0 || ready <= 2:
 		w.add(t, cluster)
-	case action == 1 && len(all) > 4 || p.terminating:
+	case action == 1 || p.terminating:
 		w.delete(t, cluster, p, 0)
 		w.pods[cluster] = slices.Delete(all, at, at+1)
 	case action == 2:
@@ -186,10 +192,14 @@ func (w *world) delete(t *testing.T, cluster string, p *pod, grace int64) {
 	}
 }
 
-// exported returns the endpoints of a port that are to get new connections from here.
-func (w *world) exported(port int32) set {
+// exported returns the endpoints of a port that are to get new connections from here, or all ready ones of this cluster.
+func (w *world) exported(port int32, own bool) set {
 	out := set{}
-	for cluster := range w.serving {
+	serving := w.serving
+	if own {
+		serving = map[string]bool{here: true}
+	}
+	for cluster := range serving {
 		for _, p := range w.pods[cluster] {
 			if p.ready && !p.terminating {
 				out[fmt.Sprintf("%s:%d", p.Status.PodIP, ports[port])] = true
