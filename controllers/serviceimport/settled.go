@@ -74,7 +74,9 @@ type version struct {
 	revision        int64
 }
 
-func versionOfSlice(s *discoveryv1.EndpointSlice) version { return version{s.UID, s.ResourceVersion, 0} }
+func versionOfSlice(s *discoveryv1.EndpointSlice) version {
+	return version{s.UID, s.ResourceVersion, 0}
+}
 
 func versionOf(o client.Object) version {
 	return version{o.GetUID(), o.GetResourceVersion(), kube.Origin(o).Revision}

@@ -261,7 +261,7 @@ func (m *member) checkTraffic(t *truth) error {
 			s.Labels[mcsv1beta1.LabelSourceCluster], kube.Manager, s); ok {
 			want = append(want, text(f))
 		}
-		if g, ok := resolution.ForGateways(&t.merged, s); ok && m.gateways {
+		if g, ok := resolution.ForGateways(s); ok && m.gateways {
 			want = append(want, text(g))
 		}
 	}

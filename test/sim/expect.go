@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -293,8 +292,7 @@ func claimable(address string) bool {
 }
 
 // ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it
-// serves that. Each is there for kube-proxy, unless there is no VIP, and by the import's name, unless kube-proxy
-// could take that for its own.
+// serves that.
 func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p discoveryv1.EndpointPort) {
@@ -306,15 +304,7 @@ func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 		}
 	}
 	for _, p := range s.slice.Ports {
-		for _, u := range t.merged.Ports {
-			if name, ok := t.nameOf(s, *p.Name); ok && name == u.Name && t.merged.Type == mcsv1beta1.ClusterSetIP {
-				add(resolution.ProxyName(u), p)
-			}
-		}
-	}
-	for _, p := range s.slice.Ports {
-		name, ok := t.nameOf(s, *p.Name)
-		if ok && (t.merged.Type == mcsv1beta1.Headless || !strings.HasPrefix(name, "clusterset-")) {
+		if name, ok := t.nameOf(s, *p.Name); ok {
 			add(name, p)
 		}
 	}
@@ -330,6 +320,9 @@ func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 	out := []discoveryv1.Endpoint{}
 	for _, e := range s.slice.Endpoints {
 		e = *e.DeepCopy()
+		if t.merged.Type == mcsv1beta1.ClusterSetIP { // Istio's ambient mode would send to the VIP's port of the Pod
+			e.TargetRef = nil
+		}
 		if s.peer && !claimable(e.Addresses[0]) {
 			continue
 		}

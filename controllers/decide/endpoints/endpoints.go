@@ -25,7 +25,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // Annotations of an imported slice describe its source, so that it can be rebuilt while the hub does not show the
@@ -178,40 +177,41 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	for i := range slice.Endpoints {
 		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, &slice.Endpoints[i])
 		slice.Endpoints[i].DeprecatedTopology = nil
+		if imp.Merged.Type != mcsv1beta1.Headless {
+			// Istio's ambient mode adds each Pod that a slice refers to to the derived Service, at that Service's targetPort.
+			slice.Endpoints[i].TargetRef = nil
+		}
 	}
 	return slice
 }
 
-// portsOf returns the ports of a source without those that lost a conflict (C4) or are withheld. Each port appears
-// under the derived Service's name, which the traffic slice has, and under the import's name, unless an exporter
-// chose a name by which kube-proxy would find another port, now or later. A headless import needs the latter only.
+// portsOf returns the ports of a source without those that lost a conflict (C4) or are withheld, under the import's
+// names. The traffic slice alone has the derived Service's: Linkerd and Istio's ambient mode find endpoints by them in
+// every slice with kubernetes.io/service-name, also in one of a source that is on standby.
 func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
-	add := func(name string, p *hubv1alpha1.EndpointPort) {
-		if slices.ContainsFunc(out, func(o discoveryv1.EndpointPort) bool { return *o.Name == name }) {
-			return
+	for i := range src.Ports {
+		p := &src.Ports[i]
+		name, ok := imp.Merged.Names[src.ClusterID][keyOf(p)]
+		named := func(o discoveryv1.EndpointPort) bool { return *o.Name == name }
+		if !ok || mergedPort(imp, name) == nil || src.Withheld[keyOf(p)] || slices.ContainsFunc(out, named) {
+			continue
 		}
 		out = append(
 			out,
 			discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Target, AppProtocol: p.AppProtocol},
 		)
 	}
-	headless := imp.Merged.Type == mcsv1beta1.Headless
-	for _, derivedNames := range []bool{true, false} {
-		for i := range src.Ports {
-			p := &src.Ports[i]
-			name, ok := imp.Merged.Names[src.ClusterID][keyOf(p)]
-			at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
-			switch {
-			case !ok || at < 0 || src.Withheld[keyOf(p)]:
-			case derivedNames && !headless:
-				add(derived.PortName(imp.Merged.Ports[at]), p)
-			case !derivedNames && (headless || !derived.IsPortName(name)):
-				add(name, p)
-			}
-		}
-	}
 	return out
+}
+
+// mergedPort returns the import's port with this name, or nil.
+func mergedPort(imp *Import, name string) *clusterset.Port {
+	at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &imp.Merged.Ports[at]
 }
 
 func keyOf(p *hubv1alpha1.EndpointPort) clusterset.PortKey {

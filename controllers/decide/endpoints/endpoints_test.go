@@ -82,8 +82,7 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 	)
 	got := Desired(source("a", "web", "lost"), imported(m))
 	names := portNames(got)
-	if !slices.Equal(names, []string{"clusterset-tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
-		*got.Ports[1].Port != 8080 {
+	if !slices.Equal(names, []string{"http"}) || *got.Ports[0].Port != 8080 {
 		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
 }
@@ -93,16 +92,12 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 func TestC9KubeProxysNameStays(t *testing.T) {
 	for _, name := range []string{"web", "http", "", "tcp-80", "clusterset-tcp-80", "clusterset-tcp-81"} {
 		m := merged(map[string]string{"http": name}, clusterset.Port{Name: name, Protocol: "TCP", Number: 80})
-		want := []string{"clusterset-tcp-80", name}
-		if strings.HasPrefix(name, "clusterset-") {
-			want = want[:1]
+		all := written(source("a", "http"), imported(m), false)
+		if names := portNames(all[0]); !slices.Equal(names, []string{name}) {
+			t.Errorf("ports %q of the imported slice, want the import's name %q", names, name)
 		}
-		if names := portNames(Desired(source("a", "http"), imported(m))); !slices.Equal(names, want) {
-			t.Errorf("ports %q, want %q", names, want)
-		}
-		m.Type = mcsv1beta1.Headless
-		if names := portNames(Desired(source("a", "http"), imported(m))); !slices.Equal(names, []string{name}) {
-			t.Errorf("ports %q of a headless import, want the import's name %q alone", names, name)
+		if names := portNames(all[1]); !slices.Equal(names, []string{"clusterset-tcp-80"}) {
+			t.Errorf("ports %q of the traffic slice of %q", names, name)
 		}
 	}
 }
@@ -146,7 +141,7 @@ func TestC4APortLeadsToThatPort(t *testing.T) {
 				)
 				want[clusterset.Port{Protocol: p.Protocol, Number: p.Number}] = target
 			}
-			slice := Desired(src, imported(&m))
+			slice := written(src, imported(&m), false)[1]
 			for _, p := range vip {
 				leads := int32(0)
 				for _, q := range slice.Ports {

@@ -69,7 +69,7 @@ func TestAWithheldPortIsRemembered(t *testing.T) {
 	s := serving("a", discoveryv1.AddressTypeIPv4, true, "http", "admin")
 	s.Name, s.Withheld = "0.a", map[clusterset.PortKey]bool{keyOfPort("http"): true}
 	slice := Desired(s, &Import{Namespace: "shop", Name: "web", Merged: m})
-	if names := portNames(slice); !slices.Equal(names, []string{"clusterset-tcp-81", "admin"}) {
+	if names := portNames(slice); !slices.Equal(names, []string{"admin"}) {
 		t.Errorf("ports %v, want admin", slice.Ports)
 	}
 	if got, err := Restore(slice); err != nil || len(got.Ports) != 2 {

@@ -56,9 +56,11 @@ func trafficOf(s *discoveryv1.EndpointSlice, imp *Import) *discoveryv1.EndpointS
 		discoveryv1.LabelServiceName: imp.Derived,
 		discoveryv1.LabelManagedBy:   imp.Manager,
 	})
-	t.Ports = portsWhere(s, true)
-	for i := range t.Endpoints {
-		t.Endpoints[i].TargetRef = nil
+	for _, p := range s.Ports {
+		if m := mergedPort(imp, *p.Name); m != nil {
+			p.Name = new(derived.PortName(*m))
+			t.Ports = append(t.Ports, p)
+		}
 	}
 	return t
 }
@@ -67,9 +69,6 @@ func gatewayOf(s *discoveryv1.EndpointSlice, imp *Import) *discoveryv1.EndpointS
 	g := project(s, infixGateway, maps.Clone(s.Labels))
 	delete(g.Labels, discoveryv1.LabelServiceName)
 	g.Ports = s.Ports
-	if imp.Merged.Type != mcsv1beta1.Headless {
-		g.Ports = portsWhere(s, false)
-	}
 	for i := range g.Endpoints {
 		e := &g.Endpoints[i]
 		e.TargetRef, e.Hostname, e.NodeName = nil, nil, nil
@@ -97,13 +96,6 @@ func project(s *discoveryv1.EndpointSlice, infix string, labels map[string]strin
 		}
 	}
 	return out
-}
-
-// portsWhere returns the ports with names of a derived Service, or those with other names.
-func portsWhere(s *discoveryv1.EndpointSlice, ofDerived bool) []discoveryv1.EndpointPort {
-	return slices.DeleteFunc(slices.Clone(s.Ports), func(p discoveryv1.EndpointPort) bool {
-		return derived.IsPortName(ptr.Deref(p.Name, "")) != ofDerived
-	})
 }
 
 // ProjectionNames returns the names that projections of an imported slice have.

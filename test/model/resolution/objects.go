@@ -168,31 +168,28 @@ func ForKubeProxy(m *conflict.Merged, namespace, name, cluster, manager string, 
 		discoveryv1.LabelServiceName: DerivedName(namespace, name), discoveryv1.LabelManagedBy: manager,
 	}
 	for _, p := range s.Ports {
-		if strings.HasPrefix(*p.Name, "clusterset-") {
-			out.Ports = append(out.Ports, p)
+		for _, u := range m.Ports {
+			if *p.Name == u.Name {
+				p.Name = new(ProxyName(u))
+				out.Ports = append(out.Ports, p)
+				break
+			}
 		}
 	}
-	for _, e := range s.Endpoints {
-		e.TargetRef = nil
-		out.Endpoints = append(out.Endpoints, e)
-	}
+	out.Endpoints = s.Endpoints
 	return out, true
 }
 
 // ForGateways is the part of an imported slice that Envoy Gateway reads, in a slice of its own (S6). ok is false if
 // there is none.
-func ForGateways(m *conflict.Merged, s *discoveryv1.EndpointSlice) (out *discoveryv1.EndpointSlice, ok bool) {
+func ForGateways(s *discoveryv1.EndpointSlice) (out *discoveryv1.EndpointSlice, ok bool) {
 	if _, silent := s.Labels["clusterset-dns.io/standby"]; silent {
 		return nil, false
 	}
 	out = &discoveryv1.EndpointSlice{AddressType: s.AddressType}
 	out.Labels = maps.Clone(s.Labels)
 	delete(out.Labels, discoveryv1.LabelServiceName)
-	for _, p := range s.Ports {
-		if m.Type == mcsv1beta1.Headless || !strings.HasPrefix(*p.Name, "clusterset-") {
-			out.Ports = append(out.Ports, p)
-		}
-	}
+	out.Ports = s.Ports
 	for _, e := range s.Endpoints {
 		serving := e.Conditions.Ready == nil || *e.Conditions.Ready
 		terminating := e.Conditions.Terminating != nil && *e.Conditions.Terminating
