@@ -196,7 +196,8 @@ func TestI11ADeclarationThatDiffers(t *testing.T) {
 		{"not", func(*mcsv1beta1.ServiceImportSpec) {}, "Ready", "", 1},
 		{"without a protocol", func(s *mcsv1beta1.ServiceImportSpec) { s.Ports[0].Protocol = "" }, "Ready", "", 1},
 		{"port", func(s *mcsv1beta1.ServiceImportSpec) { s.Ports[0].Port = 81 }, "Ready", "[81/TCP]", 1},
-		{"type", func(s *mcsv1beta1.ServiceImportSpec) { s.Type = "Headless" }, imports.ReasonDeclaredType, "Headless", 0},
+		{"type", func(s *mcsv1beta1.ServiceImportSpec) { s.Type = mcsv1beta1.Headless }, imports.ReasonDeclaredType,
+			"Headless", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			declared := declaredImport()

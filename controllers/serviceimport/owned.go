@@ -70,7 +70,7 @@ func notOwned(o client.Object) metav1.Condition {
 			kind, o.GetNamespace(), o.GetName(), strings.ToLower(kind), kube.AnnotationAdopt),
 	}
 	if _, declared := o.(*mcsv1beta1.ServiceImport); declared {
-		c.Message += fmt.Sprintf("; if that program declares imports and gives them no IPs: kubectl annotate namespace "+
+		c.Message += fmt.Sprintf("; if that program declares imports without IPs: kubectl annotate namespace "+
 			"%s %s=%s", o.GetNamespace(), clusterset.AnnotationNamespaceDeclared, hubv1alpha1.DeclaredImportsFill)
 	}
 	return c

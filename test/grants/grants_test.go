@@ -38,9 +38,8 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"declared", s.declared}, {"missing", s.missing},
-		{"withdrawn",
-			s.withdrawn}, {"inventory", s.inventory},
+		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces},
+		{"declared", s.declared}, {"missing", s.missing}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
 		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"pages", s.pages},
 		{"evict", s.evict},
 		{"release", release},
@@ -67,9 +66,10 @@ func (s *set) wantNothingRefused(t *testing.T) {
 		}
 	}
 	for _, write := range []string{
-		"create namespaces", "create services", "update services", "delete services", "create endpointslices", "update endpointslices",
-		"delete endpointslices", "create serviceimports", "update serviceimports", "delete serviceimports",
-		"patch serviceimports", "patch serviceimports/status", "create servicecidrs", "update servicecidrs", "delete servicecidrs",
+		"create namespaces", "create services", "update services", "delete services", "create endpointslices",
+		"update endpointslices", "delete endpointslices", "create serviceimports", "update serviceimports",
+		"delete serviceimports", "patch serviceimports", "patch serviceimports/status", "create servicecidrs",
+		"update servicecidrs", "delete servicecidrs",
 	} {
 		if pinned[write] == 0 {
 			t.Errorf("no agent made the request %q, which the policy clusterset-agent has to allow", write)

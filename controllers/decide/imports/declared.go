@@ -52,7 +52,7 @@ const ReasonDeclaredType = "DeclaredTypeDiffers"
 func Declared(ready metav1.Condition, imp *mcsv1beta1.ServiceImport, m *conflict.Merged) metav1.Condition {
 	if imp.Spec.Type != m.Type {
 		return conditions.Ready(metav1.ConditionFalse, ReasonDeclaredType, fmt.Sprintf(
-			"The import is declared as %s, and the Service is exported as %s. Whoever declared it must change the type.",
+			"The import is declared as %s, and the Service is exported as %s. Whoever declared it must change that.",
 			imp.Spec.Type, m.Type))
 	}
 	declared, exported := portTexts(imp.Spec.Ports), portTexts(Spec(m, nil, nil).Ports)
@@ -66,7 +66,8 @@ func Declared(ready metav1.Condition, imp *mcsv1beta1.ServiceImport, m *conflict
 // portTexts returns ports by name, number and protocol, in an order that does not depend on that of the list.
 func portTexts(ports []mcsv1beta1.ServicePort) (out []string) {
 	for _, p := range ports {
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, cmp.Or(p.Protocol, corev1.ProtocolTCP))))
+		text := fmt.Sprintf("%s %d/%s", p.Name, p.Port, cmp.Or(p.Protocol, corev1.ProtocolTCP))
+		out = append(out, strings.TrimSpace(text))
 	}
 	slices.Sort(out)
 	return out
