@@ -77,25 +77,23 @@ type Options struct {
 // Agent is started by a manager, once it leads.
 type Agent struct {
 	Options
-	mgr     manager.Manager
-	hub     func() (*rest.Config, error)
-	log     logr.Logger
-	env     *kube.Env
-	list    []kube.Controller
-	started map[string]controller.Controller
-	linked  atomic.Pointer[link] // the hub, once it was seen
-	relist  chan string          // reasons to list the hub again
-	access  atomic.Pointer[access]
-	relists atomic.Int64
-	ready   atomic.Bool
-	// gateways is whether this cluster has Envoy Gateway; servesGateways asks.
-	gateways       atomic.Bool
-	servesGateways func(context.Context) (bool, error)
-	waiting        atomic.Pointer[string] // why this cluster is not a member
-	gate           *membership.Gate
-	options        options
-	seen           seen // for the Membership
-	health         *health.Reporter
+	mgr      manager.Manager
+	hub      func() (*rest.Config, error)
+	log      logr.Logger
+	env      *kube.Env
+	list     []kube.Controller
+	started  map[string]controller.Controller
+	linked   atomic.Pointer[link] // the hub, once it was seen
+	relist   chan string          // reasons to list the hub again
+	access   atomic.Pointer[access]
+	relists  atomic.Int64
+	ready    atomic.Bool
+	gateways *gateways
+	waiting  atomic.Pointer[string] // why this cluster is not a member
+	gate     *membership.Gate
+	options  options
+	seen     seen // for the Membership
+	health   *health.Reporter
 }
 
 // New returns an agent for a manager of its own cluster. hub returns the hub's address and
@@ -145,10 +143,10 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if a.env.Version, err = versionReader(mgr.GetConfig()); err != nil {
 		return nil, err
 	}
-	if a.servesGateways, err = gatewayReader(mgr.GetConfig()); err != nil {
+	if a.gateways, err = newGateways(mgr.GetConfig()); err != nil {
 		return nil, err
 	}
-	a.env.Served, a.env.Gateways = a.options.served, a.gateways.Load
+	a.env.Served, a.env.Gateways = a.options.served, a.gateways.served.Load
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
 		a.seen.set(func(s *seen) { s.answer = answer })
@@ -226,7 +224,7 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.checkOptionalKinds(ctx); err != nil {
 		return nil
 	}
-	if err := a.checkGateways(ctx); err != nil {
+	if err := a.gateways.check(ctx, a.log); err != nil {
 		return nil
 	}
 	for _, c := range a.list {
@@ -237,7 +235,7 @@ func (a *Agent) run(ctx context.Context) error {
 		}
 	}
 	go a.watchOptionalKinds(ctx, maps.Clone(a.started)) // those that need the hub come beside it
-	go a.watchGateways(ctx)
+	go a.gateways.watch(ctx, a.env.Restart)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -14,33 +16,39 @@ import (
 // gatewayGroup is the API group of Envoy Gateway, which needs slices of its own (SPEC S6).
 const gatewayGroup = "/apis/gateway.envoyproxy.io"
 
-// gatewayReader returns a function that asks the API server of cfg whether it serves gatewayGroup.
-func gatewayReader(cfg *rest.Config) (func(context.Context) (bool, error), error) {
+// gateways tells whether this cluster has Envoy Gateway.
+type gateways struct {
+	ask    func(context.Context) (bool, error)
+	served atomic.Bool // the last answer
+}
+
+// newGateways returns one that asks the API server of cfg whether it serves gatewayGroup.
+func newGateways(cfg *rest.Config) (*gateways, error) {
 	server, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (bool, error) {
+	return &gateways{ask: func(ctx context.Context) (bool, error) {
 		err := server.RESTClient().Get().AbsPath(gatewayGroup).Do(ctx).Error()
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			return false, nil
 		}
 		return err == nil, err
-	}, nil
+	}}, nil
 }
 
-// checkGateways finds out whether this cluster has Envoy Gateway. It retries if the API server does not answer.
-func (a *Agent) checkGateways(ctx context.Context) error {
-	logger := a.log.WithValues("remedy", "it must answer")
+// check asks, and retries if the API server does not answer.
+func (g *gateways) check(ctx context.Context, logger logr.Logger) error {
+	logger = logger.WithValues("remedy", "it must answer")
 	return kube.Await(ctx, logger, "this cluster", attemptTimeout, func(ctx context.Context) error {
-		served, err := a.servesGateways(ctx)
-		a.gateways.Store(served)
+		served, err := g.ask(ctx)
+		g.served.Store(served)
 		return err
 	})
 }
 
-// watchGateways starts the agent again once Envoy Gateway has come or gone: each name needs other slices.
-func (a *Agent) watchGateways(ctx context.Context) {
+// watch starts the agent again once Envoy Gateway has come or gone: each name needs other slices.
+func (g *gateways) watch(ctx context.Context, restart func(why string)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,10 +56,10 @@ func (a *Agent) watchGateways(ctx context.Context) {
 		case <-time.After(again):
 		}
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		served, err := a.servesGateways(attempt)
+		served, err := g.ask(attempt)
 		cancel()
-		if err == nil && served != a.gateways.Load() {
-			a.env.Restart("Envoy Gateway was installed or removed")
+		if err == nil && served != g.served.Load() {
+			restart("Envoy Gateway was installed or removed")
 			return
 		}
 	}

@@ -68,7 +68,9 @@ func TestATokenIsRenewedOverTheConnectionThatWorks(t *testing.T) {
 	if n := len(hubs()); n != 1 {
 		t.Errorf("before there is a connection: %d ways to the hub", n)
 	}
-	a.linked.Store(&link{config: &rest.Config{Host: hub.URL, TLSClientConfig: rest.TLSClientConfig{CAData: []byte("b")}}})
+	a.linked.Store(
+		&link{config: &rest.Config{Host: hub.URL, TLSClientConfig: rest.TLSClientConfig{CAData: []byte("b")}}},
+	)
 	if len(hubs()) != 1 {
 		t.Error("the token goes to a hub with another CA")
 	}

@@ -149,7 +149,7 @@ func (e *exporters) addStandIns(s *snapshot) {
 
 // projectedOf returns the projections that a pass may change that may change these imported slices: all but those of
 // other slices.
-func (s *snapshot) projectedOf(managed []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+func projectedOf(s *snapshot, managed []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	may := maps.Clone(s.projected)
 	for _, slice := range s.imported {
 		if !slices.Contains(managed, slice) {

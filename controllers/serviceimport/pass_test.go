@@ -199,6 +199,16 @@ func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
 	return out
 }
 
+// traffic are the traffic slices, by source cluster.
+func (m *member) traffic() map[string]*discoveryv1.EndpointSlice {
+	m.t.Helper()
+	out := map[string]*discoveryv1.EndpointSlice{}
+	for _, slice := range m.slices() {
+		out[slice.Labels[endpoints.LabelCluster]] = &slice
+	}
+	return out
+}
+
 // TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has
 // withdrawn goes all the same, the import says what is exported, and the refusal is told; after a conflict, or where
 // a user has just deleted it, the next pass sees what is there.
@@ -367,7 +377,7 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 		}, "http"
 	})
 	names := func() (out []string) {
-		for _, p := range m.imported()["c"].Ports {
+		for _, p := range slices.Concat(m.imported()["c"].Ports, m.traffic()["c"].Ports) {
 			out = append(out, *p.Name)
 		}
 		slices.Sort(out)

@@ -169,7 +169,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		}
 	}
 	sources := endpoints.Expire(found.sources, s.expired)
-	p := &slicePlan{imported: sliceSet{existing: e.managed}, projected: sliceSet{existing: s.projectedOf(e.managed)}}
+	p := &slicePlan{imported: sliceSet{existing: e.managed}, projected: sliceSet{existing: projectedOf(s, e.managed)}}
 	if s.hub { // else the records that they may be of are not known
 		p.imported.existing = append(p.imported.existing, s.given...)
 	}

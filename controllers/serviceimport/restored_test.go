@@ -414,7 +414,7 @@ func TestC9APortThatGetsAnotherNameIsNeverCut(t *testing.T) {
 					if err := m.pass(); err != nil {
 						t.Fatal(err)
 					}
-					for cluster, slice := range m.imported() {
+					for cluster, slice := range m.traffic() {
 						is80 := func(p discoveryv1.EndpointPort) bool {
 							return *p.Name == "clusterset-tcp-80" &&
 								*p.Port == 8080

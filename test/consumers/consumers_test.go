@@ -85,7 +85,12 @@ func follow(t *testing.T, w *world, all []*consumer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: %d endpoints seen by all after %v", what, len(w.exported(80, false)), time.Since(began).Round(time.Millisecond))
+		t.Logf(
+			"%s: %d endpoints seen by all after %v",
+			what,
+			len(w.exported(80, false)),
+			time.Since(began).Round(time.Millisecond),
+		)
 		return took
 	}
 	agree("at first", limit)

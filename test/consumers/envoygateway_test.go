@@ -82,7 +82,11 @@ func envoyGateway(t *testing.T, w *world) (version string, creds credentials.Tra
 	}
 	secret := func(name string) map[string][]byte {
 		s := &corev1.Secret{}
-		if err := w.client[here].Get(t.Context(), client.ObjectKey{Namespace: gatewaySystem, Name: name}, s); err != nil {
+		if err := w.client[here].Get(
+			t.Context(),
+			client.ObjectKey{Namespace: gatewaySystem, Name: name},
+			s,
+		); err != nil {
 			t.Fatal(err)
 		}
 		return s.Data
@@ -121,7 +125,12 @@ func envoyGateway(t *testing.T, w *world) (version string, creds credentials.Tra
 	authority := x509.NewCertPool()
 	authority.AppendCertsFromPEM(of["ca.crt"])
 	return version, credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: authority, ServerName: "envoy-gateway", MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{
+			pair,
+		},
+		RootCAs:    authority,
+		ServerName: "envoy-gateway",
+		MinVersion: tls.VersionTLS13,
 	})
 }
 

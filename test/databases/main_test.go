@@ -184,8 +184,10 @@ func (c *cluster) start(ctx context.Context, before, domains section) (err error
 	}
 	c.DNS, err = lab.ServeDNS(ctx, c.Cluster, func(kubeconfig string) (string, error) {
 		block := strings.NewReplacer(
-			"ready\n", "bind "+c.dns()+"\n    ready READY_ADDR\n",
-			"multicluster clusterset.local\n", "multicluster clusterset.local {\n        kubeconfig "+kubeconfig+"\n    }\n",
+			"ready\n",
+			"bind "+c.dns()+"\n    ready READY_ADDR\n",
+			"multicluster clusterset.local\n",
+			"multicluster clusterset.local {\n        kubeconfig "+kubeconfig+"\n    }\n",
 		).Replace(domains.blocks("corefile"))
 		return fmt.Sprintf(corefile, c.dns(), kubeconfig, block), nil
 	})

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -285,9 +284,6 @@ func ready(clusters ...string) func(*mcsv1beta1.ServiceImport) error {
 	}
 }
 
-// byNumber are the names under which kube-proxy finds ports.
-var byNumber = regexp.MustCompile("^clusterset-(tcp|udp|sctp)-[0-9]+$")
-
 // endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready
 // endpoints. Ports are named as
 // the import names them.
@@ -298,10 +294,6 @@ func (m *member) endpoints(ctx context.Context, ns, name string) (map[string]boo
 	for _, s := range list.Items {
 		for _, e := range s.Endpoints {
 			for _, p := range s.Ports {
-				twin := func(o discoveryv1.EndpointPort) bool { return *o.Name != *p.Name && *o.Port == *p.Port }
-				if byNumber.MatchString(*p.Name) && slices.ContainsFunc(s.Ports, twin) {
-					continue
-				}
 				if e.Conditions.Ready == nil || *e.Conditions.Ready {
 					out[fmt.Sprintf("%s/%s/%s:%d", s.Labels[mcsv1beta1.LabelSourceCluster], *p.Name, e.Addresses[0],
 						*p.Port)] = true

@@ -37,8 +37,17 @@ func (w *World) watchRanges(m *member, c *api.Write) {
 func (w *World) oneOwner(m *member, svc *corev1.Service) {
 	for _, ip := range svc.Spec.ClusterIPs {
 		for _, other := range all[*corev1.Service](m.server, api.Service) {
-			if ip != corev1.ClusterIPNone && client.ObjectKeyFromObject(other) != client.ObjectKeyFromObject(svc) && slices.Contains(other.Spec.ClusterIPs, ip) {
-				w.fail("V: %s in %s has two owners, %s/%s and %s/%s", ip, m.id, svc.Namespace, svc.Name, other.Namespace, other.Name)
+			if ip != corev1.ClusterIPNone && client.ObjectKeyFromObject(other) != client.ObjectKeyFromObject(svc) &&
+				slices.Contains(other.Spec.ClusterIPs, ip) {
+				w.fail(
+					"V: %s in %s has two owners, %s/%s and %s/%s",
+					ip,
+					m.id,
+					svc.Namespace,
+					svc.Name,
+					other.Namespace,
+					other.Name,
+				)
 			}
 		}
 	}
@@ -47,7 +56,8 @@ func (w *World) oneOwner(m *member, svc *corev1.Service) {
 // mayFree: an agent frees its own reservations, and what nobody uses of derived Services.
 func (w *World) mayFree(m *member, ip *networkingv1.IPAddress) {
 	ours := ip.Labels[networkingv1.LabelManagedBy] == kube.Manager
-	left := ip.Labels[networkingv1.LabelManagedBy] == api.Allocator && strings.HasPrefix(ip.Spec.ParentRef.Name, "derived-")
+	left := ip.Labels[networkingv1.LabelManagedBy] == api.Allocator &&
+		strings.HasPrefix(ip.Spec.ParentRef.Name, "derived-")
 	if !ours && !left {
 		w.fail("V4: the agent of %s frees %s, which is %s's", m.id, ip.Name, ip.Labels[networkingv1.LabelManagedBy])
 	}
@@ -60,7 +70,8 @@ func (w *World) mayFree(m *member, ip *networkingv1.IPAddress) {
 func (w *World) excuse(m *member, ip *networkingv1.IPAddress) {
 	of, _ := m.server.Owner(ip.Name)
 	for _, n := range names {
-		if derivedOf := (types.NamespacedName{Namespace: n.Namespace, Name: derivedName(n)}); of != derivedOf && ip.Labels[networkingv1.LabelManagedBy] != kube.Manager {
+		if derivedOf := (types.NamespacedName{Namespace: n.Namespace, Name: derivedName(n)}); of != derivedOf &&
+			ip.Labels[networkingv1.LabelManagedBy] != kube.Manager {
 			w.guard.excused[address{m.id, n, ip.Name}] = true
 		}
 	}
@@ -102,7 +113,10 @@ func (w *World) checkAddresses(m *member) (problems []string) {
 	}
 	for _, svc := range all[*corev1.Service](m.server, api.Service) {
 		for _, ip := range svc.Spec.ClusterIPs {
-			if _, there := m.server.Owner(ip); ip != corev1.ClusterIPNone && strings.HasPrefix(svc.Name, "derived-") && !there {
+			if _, there := m.server.Owner(
+				ip,
+			); ip != corev1.ClusterIPNone && strings.HasPrefix(svc.Name, "derived-") &&
+				!there {
 				problems = append(problems, ip+" of "+svc.Name+" has no IPAddress (V4)")
 			}
 		}

@@ -39,8 +39,11 @@ func (w *World) checkJoins(m *member, t *truth) error {
 				}
 				for _, e := range s.Endpoints {
 					if !t.serves(s.Labels["clusterset-dns.io/source-cluster"], e.Addresses[0], p, *q.Port) {
-						errs = append(errs, fmt.Errorf("port %d/%s of the VIP leads to %d of %s, another port there (C4)",
-							p.Port, p.Protocol, *q.Port, e.Addresses[0]))
+						errs = append(
+							errs,
+							fmt.Errorf("port %d/%s of the VIP leads to %d of %s, another port there (C4)",
+								p.Port, p.Protocol, *q.Port, e.Addresses[0]),
+						)
 					}
 				}
 			}

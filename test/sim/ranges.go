@@ -81,7 +81,11 @@ func (w *World) grants(out []step) []step {
 	}
 	set := w.clusterSet()
 	for _, m := range w.honest() {
-		p := get[*aboutv1beta1.ClusterProperty](m, api.ClusterProperty, types.NamespacedName{Name: clusterset.PropertyBlocks})
+		p := get[*aboutv1beta1.ClusterProperty](
+			m,
+			api.ClusterProperty,
+			types.NamespacedName{Name: clusterset.PropertyBlocks},
+		)
 		if p == nil || set.Spec.VIPs.Mode == hubv1alpha1.VIPModeShared {
 			continue
 		}
@@ -110,16 +114,21 @@ func (w *World) rangeByHand(m *member, _ types.NamespacedName) {
 		return
 	}
 	w.hands++
-	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("by-hand-%d", w.hands), Labels: map[string]string{
-		ipam.LabelVIPs: ipam.Shared}}}
+	c := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("by-hand-%d", w.hands), Labels: map[string]string{
+			ipam.LabelVIPs: ipam.Shared}},
+	}
 	c.Spec.CIDRs = []string{fmt.Sprintf("10.110.%d.%d/%d", w.hands>>5, w.hands<<3&255, 29+w.rng.IntN(2))}
 	w.create(m, c)
 }
 
 func (m *member) byHand() []*networkingv1.ServiceCIDR {
-	return slices.DeleteFunc(all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR), func(c *networkingv1.ServiceCIDR) bool {
-		return !strings.HasPrefix(c.Name, "by-hand-") || c.DeletionTimestamp != nil
-	})
+	return slices.DeleteFunc(
+		all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR),
+		func(c *networkingv1.ServiceCIDR) bool {
+			return !strings.HasPrefix(c.Name, "by-hand-") || c.DeletionTimestamp != nil
+		},
+	)
 }
 
 func (w *World) deleteRange(m *member, _ types.NamespacedName) {
@@ -154,9 +163,19 @@ func (w *World) squat(m *member, _ types.NamespacedName) {
 	if !a.IsValid() || m.used(a.String()) {
 		return
 	}
-	ip := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: a.String(), Labels: map[string]string{networkingv1.LabelManagedBy: squatter}}}
+	ip := &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   a.String(),
+			Labels: map[string]string{networkingv1.LabelManagedBy: squatter},
+		},
+	}
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Resource: "widgets", Name: "theirs"}
-	if there := get[*networkingv1.IPAddress](m, api.IPAddress, types.NamespacedName{Name: a.String()}); there != nil && there.Labels[networkingv1.LabelManagedBy] == squatter {
+	if there := get[*networkingv1.IPAddress](
+		m,
+		api.IPAddress,
+		types.NamespacedName{Name: a.String()},
+	); there != nil &&
+		there.Labels[networkingv1.LabelManagedBy] == squatter {
 		w.remove(m, there)
 		return
 	}
@@ -167,7 +186,10 @@ const squatter = "somebody"
 
 // used tells whether a Service has an address.
 func (m *member) used(address string) bool {
-	return slices.ContainsFunc(all[*corev1.Service](m.server, api.Service), func(svc *corev1.Service) bool { return slices.Contains(svc.Spec.ClusterIPs, address) })
+	return slices.ContainsFunc(
+		all[*corev1.Service](m.server, api.Service),
+		func(svc *corev1.Service) bool { return slices.Contains(svc.Spec.ClusterIPs, address) },
+	)
 }
 
 // ordinary makes or deletes a Service that nobody exports, which may get any address.
@@ -175,9 +197,15 @@ func (w *World) ordinary(m *member, n types.NamespacedName) {
 	if !w.ranges || m.namespace(n.Namespace) == nil {
 		return
 	}
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprintf("plain-%d", w.rng.IntN(4))}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprintf("plain-%d", w.rng.IntN(4))},
+	}
 	svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
-	if there := get[*corev1.Service](m, api.Service, types.NamespacedName{Namespace: n.Namespace, Name: svc.Name}); there != nil {
+	if there := get[*corev1.Service](
+		m,
+		api.Service,
+		types.NamespacedName{Namespace: n.Namespace, Name: svc.Name},
+	); there != nil {
 		w.remove(m, there)
 		return
 	}

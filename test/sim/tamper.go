@@ -99,7 +99,8 @@ func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
 func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 	imported := m.imported(n)
 	for _, s := range all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice) {
-		if s.Namespace == n.Namespace && endpoints.ServiceOf(s.Name) == derivedName(n) && endpoints.IsProjection(s.Name) {
+		if s.Namespace == n.Namespace && endpoints.ServiceOf(s.Name) == derivedName(n) &&
+			endpoints.IsProjection(s.Name) {
 			imported = append(imported, s)
 		}
 	}

@@ -96,7 +96,8 @@ func TestS6EachReaderHasASliceOfItsOwn(t *testing.T) {
 	if got, want := portNames(traffic), []string{"clusterset-tcp-80"}; !slices.Equal(got, want) {
 		t.Errorf("ports of the traffic slice %v, want %v", got, want)
 	}
-	if e := traffic.Endpoints[0]; e.TargetRef != nil || ptr.Deref(e.NodeName, "") != "node" || !ready(e.Conditions.Ready) {
+	if e := traffic.Endpoints[0]; e.TargetRef != nil || ptr.Deref(e.NodeName, "") != "node" ||
+		!ready(e.Conditions.Ready) {
 		t.Errorf("endpoint of the traffic slice %+v", e)
 	}
 	for _, l := range []string{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster} {

@@ -29,7 +29,10 @@ func (s *Server) WithRanges() {
 	s.ranges = true
 	own := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, f := range s.Families {
-		own.Spec.CIDRs = append(own.Spec.CIDRs, map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.96.0.0/16", corev1.IPv6Protocol: "fd00:96::/112"}[f])
+		own.Spec.CIDRs = append(
+			own.Spec.CIDRs,
+			map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.96.0.0/16", corev1.IPv6Protocol: "fd00:96::/112"}[f],
+		)
 	}
 	if err := s.Create("admin", own, false); err != nil {
 		panic(err) // the store is empty
@@ -50,7 +53,8 @@ func Ready(c *networkingv1.ServiceCIDR) bool {
 func (s *Server) within(a netip.Addr, will func(*networkingv1.ServiceCIDR) bool) bool {
 	for _, o := range s.List(ServiceCIDR) {
 		c := o.(*networkingv1.ServiceCIDR)
-		if will(c) && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
+		if will(c) &&
+			slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
 			return true
 		}
 	}
@@ -72,16 +76,28 @@ func (s *Server) reserve(k Key, asked string, f corev1.IPFamily) (string, error)
 	if asked == "" {
 		a, ok := s.anyFree(f)
 		if !ok {
-			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", k.Name))
+			return "", apierrors.NewInternalError(
+				fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", k.Name),
+			)
 		}
 		return a, nil
 	}
 	a := netip.MustParseAddr(asked)
 	if !s.within(a, Ready) {
-		return "", s.invalid(k, field.Invalid(path, asked, fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in a valid range", a, a)))
+		return "", s.invalid(
+			k,
+			field.Invalid(
+				path,
+				asked,
+				fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in a valid range", a, a),
+			),
+		)
 	}
 	if _, taken := s.Owner(asked); taken {
-		return "", s.invalid(k, field.Invalid(path, asked, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", a)))
+		return "", s.invalid(
+			k,
+			field.Invalid(path, asked, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", a)),
+		)
 	}
 	return asked, nil
 }
@@ -163,7 +179,8 @@ func (s *Server) Tended() (out []Key) {
 	}
 	for _, o := range s.List(ServiceCIDR) {
 		c := o.(*networkingv1.ServiceCIDR)
-		if c.DeletionTimestamp == nil && !Ready(c) || c.DeletionTimestamp != nil && slices.Contains(c.Finalizers, rangeFinalizer) && !s.inUse(c) {
+		if c.DeletionTimestamp == nil && !Ready(c) ||
+			c.DeletionTimestamp != nil && slices.Contains(c.Finalizers, rangeFinalizer) && !s.inUse(c) {
 			out = append(out, KeyOf(c))
 		}
 	}
@@ -214,7 +231,9 @@ func (s *Server) Tend(k Key) error {
 			return err
 		}
 	}
-	c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "ReadyForUse"}}
+	c.Status.Conditions = []metav1.Condition{
+		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "ReadyForUse"},
+	}
 	return s.Update(rangeController, c, true)
 }
 
@@ -240,11 +259,17 @@ func (s *Server) addressesOf(old, svc *corev1.Service) {
 // serviceCIDR refuses what the API does.
 func serviceCIDR(s *Server, old, object *networkingv1.ServiceCIDR) error {
 	if old != nil && !slices.Equal(old.Spec.CIDRs, object.Spec.CIDRs) {
-		return s.invalid(KeyOf(object), field.Invalid(field.NewPath("spec", "cidrs"), object.Spec.CIDRs, "field is immutable"))
+		return s.invalid(
+			KeyOf(object),
+			field.Invalid(field.NewPath("spec", "cidrs"), object.Spec.CIDRs, "field is immutable"),
+		)
 	}
 	for _, text := range object.Spec.CIDRs {
 		if p, err := netip.ParsePrefix(text); err != nil || p != p.Masked() {
-			return s.invalid(KeyOf(object), field.Invalid(field.NewPath("spec", "cidrs"), text, "must be a CIDR without host bits"))
+			return s.invalid(
+				KeyOf(object),
+				field.Invalid(field.NewPath("spec", "cidrs"), text, "must be a CIDR without host bits"),
+			)
 		}
 	}
 	return nil
@@ -253,11 +278,22 @@ func serviceCIDR(s *Server, old, object *networkingv1.ServiceCIDR) error {
 // ipAddress refuses what the API does: the name is the address in its canonical form, and what it is of never changes.
 func ipAddress(s *Server, old, object *networkingv1.IPAddress) error {
 	a, err := netip.ParseAddr(object.Name)
-	if err != nil || a.String() != object.Name || object.Spec.ParentRef == nil || object.Spec.ParentRef.Name == "" || object.Spec.ParentRef.Resource == "" {
-		return s.invalid(KeyOf(object), field.Invalid(field.NewPath("metadata", "name"), object.Name, "must be a canonical IP address, with a parentRef"))
+	if err != nil || a.String() != object.Name || object.Spec.ParentRef == nil || object.Spec.ParentRef.Name == "" ||
+		object.Spec.ParentRef.Resource == "" {
+		return s.invalid(
+			KeyOf(object),
+			field.Invalid(
+				field.NewPath("metadata", "name"),
+				object.Name,
+				"must be a canonical IP address, with a parentRef",
+			),
+		)
 	}
 	if old != nil && *old.Spec.ParentRef != *object.Spec.ParentRef {
-		return s.invalid(KeyOf(object), field.Invalid(field.NewPath("spec", "parentRef"), object.Spec.ParentRef, "field is immutable"))
+		return s.invalid(
+			KeyOf(object),
+			field.Invalid(field.NewPath("spec", "parentRef"), object.Spec.ParentRef, "field is immutable"),
+		)
 	}
 	return nil
 }
