@@ -39,7 +39,7 @@ type snapshot struct {
 	imported    []*discoveryv1.EndpointSlice
 	projected   map[string]*discoveryv1.EndpointSlice // what was made of imported slices, by name
 	projections map[string]versions                   // of projected, by source; made by versionsOf
-	strays      []*discoveryv1.EndpointSlice          // slices of the derived Service without the labels of imported ones
+	strays      []*discoveryv1.EndpointSlice          // of the derived Service, without the labels of imported ones
 	given       []*discoveryv1.EndpointSlice          // the agent's slices of the derived Service that state no source
 	native      []*discoveryv1.EndpointSlice          // slices of this cluster's own Service
 	expired     map[string]liveness.State             // by cluster ID

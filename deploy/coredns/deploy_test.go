@@ -92,12 +92,17 @@ func TestPatchIsTheImageAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestExampleIsKubeadmsCorefileAndOneBlock(t *testing.T) {
+func TestExampleIsKubeadmsCorefileWithALineAndABlock(t *testing.T) {
+	const labels = "       labels endpointslice.kubernetes.io/managed-by " +
+		"notin (clusterset-controller.clusterset-dns.io)\n"
 	var got strings.Builder
 	for line := range strings.Lines(string(read(t, "../../corefile.example"))) {
-		if !strings.HasPrefix(line, "#") {
+		if !strings.HasPrefix(line, "#") && line != labels {
 			got.WriteString(line)
 		}
+	}
+	if !strings.Contains(string(read(t, "../../corefile.example")), labels) {
+		t.Error("corefile.example does not keep imported slices out of cluster.local")
 	}
 	block, found := strings.CutPrefix(got.String(), string(read(t, "testdata/kubeadm.corefile")))
 	if !found {

@@ -19,7 +19,7 @@ import (
 const aboutShipped = "" +
 	"CPU per query as users run it. Ours is the program of `make images`, with corefile.example: kubeadm's " +
 	"Corefile, and the zone in a server block of its own. Stock is CoreDNS' own main package, compiled " +
-	"beside it, with the option multicluster of kubernetes in kubeadm's Corefile, once as it is, so that " +
+	"beside it, with the option multicluster of kubernetes in kubeadm's Corefile. It runs once as it is, so that " +
 	"cache keeps the zone for up to 30 s, and once with the zone on both disable lines. whoami answers from " +
 	"nothing, in a block such as ours, of our program. One core; dnsperf on another, UDP on loopback, four " +
 	"clients with 64 queries in flight, EDNS with 4,096 octets for headless Services. Medians of interleaved " +

@@ -192,7 +192,8 @@ func (w *world) delete(t *testing.T, cluster string, p *pod, grace int64) {
 	}
 }
 
-// exported returns the endpoints of a port that are to get new connections from here, or all ready ones of this cluster.
+// exported returns the endpoints of a port that are to get new connections from here, or all ready ones of this
+// cluster.
 func (w *world) exported(port int32, own bool) set {
 	out := set{}
 	serving := w.serving
@@ -209,8 +210,8 @@ func (w *world) exported(port int32, own bool) set {
 	return out
 }
 
-// proxied returns the endpoints of a port that kube-proxy here sends new connections to: those that are ready, in slices
-// of the derived Service that it watches, under the port's name in that Service.
+// proxied returns the endpoints of a port that kube-proxy here sends new connections to: those that are ready, in
+// slices of the derived Service that it watches, under the port's name in that Service.
 func (w *world) proxied(ctx context.Context, port int32) (set, error) {
 	svc := &corev1.Service{ObjectMeta: meta(w.derived)}
 	if err := w.client[here].Get(ctx, client.ObjectKeyFromObject(svc), svc); err != nil {

@@ -136,8 +136,8 @@ func (p *proxy) one(typ, name string, into proto.Message) error {
 	return all[name].UnmarshalTo(into)
 }
 
-// through returns the only cluster that connections to a listener may go to, by all its filters and routes. It takes the
-// listener that match finds.
+// through returns the only cluster that connections to a listener may go to, by all its filters and routes. It takes
+// the listener that match finds.
 func (p *proxy) through(match func(*listenerv3.Listener) bool) (string, error) {
 	all, err := p.all(listeners)
 	if err != nil {

@@ -27,7 +27,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// inside names the folder of downloaded programs to the process that runs the tests: it has a network of its own, with routes to all Pods.
+// inside names the folder of downloaded programs to the process that runs the tests: it has a network of its own, with
+// routes to all Pods.
 const inside = "DATABASES_INSIDE"
 
 // enter puts the downloaded packages over /usr, and gives databases a /var/lib of their own.

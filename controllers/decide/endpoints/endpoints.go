@@ -81,9 +81,9 @@ type Import struct {
 // LabelStandby marks an imported slice whose endpoints carry no traffic, by preference (T2).
 const LabelStandby = "clusterset-dns.io/standby"
 
-// hidden are the labels that exclude a slice from what makes a Service's traffic: imported slices have them, and traffic
-// slices do not. kube-proxy watches slices without IsHeadlessService, and up to 1.35 without the other label, too: for
-// it, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those with
+// hidden are the labels that exclude a slice from what makes a Service's traffic: imported slices have them, and
+// traffic slices do not. kube-proxy watches slices without IsHeadlessService, and up to 1.35 without the other label,
+// too: for it, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those with
 // IsHeadlessService where its Gateway API or Ingress is on. So a slice gets both.
 var hidden = map[string]string{
 	corev1.IsHeadlessService:                   "",
@@ -178,7 +178,8 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, &slice.Endpoints[i])
 		slice.Endpoints[i].DeprecatedTopology = nil
 		if imp.Merged.Type != mcsv1beta1.Headless {
-			// Istio's ambient mode adds each Pod that a slice refers to to the derived Service, at that Service's targetPort.
+			// Istio's ambient mode adds each Pod that a slice refers to to the derived Service, at that Service's
+			// targetPort.
 			slice.Endpoints[i].TargetRef = nil
 		}
 	}

@@ -29,9 +29,9 @@ const (
 // Projections returns what other readers get of imported slices (SPEC S6). No slice suits them all:
 //   - kube-proxy, Istio, Linkerd and Cilium read the traffic slice of a ClusterSetIP, by kubernetes.io/service-name.
 //     Istio skips what has a label of the MCS API, and its ambient mode endpoints that refer to a Pod.
-//   - Envoy Gateway reads the gateway slice, where there is one: only without kubernetes.io/service-name does it look at
-//     the labels of the MCS API. It goes by serving and terminating. Ready is false, because CoreDNS answers PTR with
-//     each ready endpoint of any slice, and without kubernetes.io/service-name that name is malformed.
+//   - Envoy Gateway reads the gateway slice, where there is one: only without kubernetes.io/service-name does it look
+//     at the labels of the MCS API. It goes by serving and terminating. Ready is false, because CoreDNS answers PTR
+//     with each ready endpoint of any slice, and without kubernetes.io/service-name that name is malformed.
 //
 // A slice that is on standby has none.
 func Projections(imported []*discoveryv1.EndpointSlice, imp *Import, gateways bool) (out []*discoveryv1.EndpointSlice) {

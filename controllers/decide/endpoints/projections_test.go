@@ -75,9 +75,9 @@ func TestProxiesSelectTrafficSlices(t *testing.T) {
 	}
 }
 
-// TestS6EachReaderHasASliceOfItsOwn: Istio skips what has the MCS API's label, and with it what kube-proxy reads; Envoy
-// Gateway takes a slice for a ServiceImport only without kubernetes.io/service-name; CoreDNS answers PTR with each ready
-// endpoint, by that label.
+// TestS6EachReaderHasASliceOfItsOwn: Istio skips what has the MCS API's label, and with it what kube-proxy reads;
+// Envoy Gateway takes a slice for a ServiceImport only without kubernetes.io/service-name; CoreDNS answers PTR with
+// each ready endpoint, by that label.
 func TestS6EachReaderHasASliceOfItsOwn(t *testing.T) {
 	m := merged(map[string]string{"http": "http"}, clusterset.Port{Name: "http", Protocol: "TCP", Number: 80})
 	imp, src := imported(m), source("a", "http")

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// reader says where a program that reads EndpointSlices itself sends connections: to which endpoints of which slices, at
+// reader says where a program that reads EndpointSlices itself sends connections: to what endpoints in what slices, at
 // the port with which name. A port that no slice names is nobody's.
 type reader struct {
 	slice    func(*discoveryv1.EndpointSlice) bool
@@ -36,7 +36,9 @@ type reader struct {
 //   - Envoy Gateway 1.9.1: SetEndpointSlicesForBackend in internal/gatewayapi/contexts.go, and
 //     getIREndpointsFromEndpointSlice in route.go.
 func readers(t *testing.T, imp *Import) map[string]reader {
-	ofService := func(s *discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelServiceName] == imp.Derived }
+	ofService := func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[discoveryv1.LabelServiceName] == imp.Derived
+	}
 	isReady := func(e *discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) }
 	out := map[string]reader{
 		"Linkerd": {slice: ofService, endpoint: isReady, port: derived.PortName},
