@@ -159,8 +159,7 @@ func meaning(c discoveryv1.EndpointConditions) [3]bool {
 	return [3]bool{ready, ptr.Deref(c.Serving, ready), ptr.Deref(c.Terminating, false)}
 }
 
-// samePort returns whether a port of the Service leads in b where it leads in a: for a VIP, under the name by which
-// kube-proxy finds it.
+// samePort returns whether a port of the Service leads in b where it leads in a.
 func (s *seen) samePort(p corev1.ServicePort, own, there part) bool {
 	if s.named("port %q: ", p.Name) || s.named("are too many") {
 		return true
@@ -169,12 +168,8 @@ func (s *seen) samePort(p corev1.ServicePort, own, there part) bool {
 	if at >= 0 && ptr.Deref(own.ports[at].Protocol, "TCP") != p.Protocol {
 		return true // kube-proxy finds none in a
 	}
-	name := p.Name
-	if !s.headless() {
-		name = fmt.Sprintf("clusterset-%s-%d", strings.ToLower(string(p.Protocol)), p.Port)
-	}
 	found := slices.IndexFunc(there.ports, func(r discoveryv1.EndpointPort) bool {
-		return ptr.Deref(r.Name, "") == name && ptr.Deref(r.Protocol, "TCP") == p.Protocol
+		return ptr.Deref(r.Name, "") == p.Name && ptr.Deref(r.Protocol, "TCP") == p.Protocol
 	})
 	return (at < 0) == (found < 0) && (at < 0 || ptr.Equal(own.ports[at].Port, there.ports[found].Port))
 }

@@ -25,6 +25,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
@@ -140,6 +141,9 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 	service.Annotations = map[string]string{derived.AnnotationImport: "shop/web"}
 	cidr := &networkingv1.ServiceCIDR{ObjectMeta: in("", "vips")}
 	cidr.Finalizers = []string{clusterset.FinalizerVIPs, "another"}
+	filled := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "declared"}}
+	filled.Annotations = map[string]string{imports.AnnotationFilled: ""}
+	filled.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "west"}}
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: in("shop", "web")}
 	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionTrue}}
 	system := kube.SystemNamespace
@@ -166,6 +170,12 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 			use(api, "update", o, "", "")
 			return api.Update(ctx, o, opts...)
 		},
+		Patch: func(
+			_ context.Context, api client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
+		) error {
+			use(api, "patch", o, "", "")
+			return nil
+		},
 		SubResourcePatch: func(
 			_ context.Context, api client.Client, sub string, o client.Object, _ client.Patch,
 			_ ...client.SubResourcePatchOption,
@@ -173,7 +183,7 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 			use(api, "patch", o, "/"+sub, "")
 			return nil
 		},
-	}, service, cidr, export,
+	}, service, cidr, export, filled,
 		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web")}, &discoveryv1.EndpointSlice{ObjectMeta: in("shop",
 			"derived-x")},
 		&aboutv1beta1.ClusterProperty{ObjectMeta: in("", "ours")},
