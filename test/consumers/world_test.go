@@ -65,6 +65,15 @@ func begin(t *testing.T, members ...string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(set.Stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log := strings.Split(set.Members[0].Agent.Log(), "\n")
+			t.Logf("the agent of %s:\n%s", here, strings.Join(log[max(0, len(log)-30):], "\n"))
+			slices, err := set.Members[0].Cluster.Kubectl(context.Background(), "", "-n", namespace,
+				"get", "endpointslices", "-o", "yaml")
+			t.Log(slices, err)
+		}
+	})
 	w := &world{
 		ClusterSet: set,
 		client:     map[string]client.Client{},
