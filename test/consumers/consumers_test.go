@@ -226,7 +226,7 @@ func table() string {
 
 const heading = `# Meshes and gateways
 
-Written by ` + "`make consumers`" + `. It runs the control planes of others on a clusterset of two members, both of which
+Written by ` + "`make consumers`" + `. It runs the control planes of others on a clusterset of two members that both
 export one ClusterSetIP Service, and asks them by xDS as their proxies do. Both columns say to which endpoints
 connections would go, without any slice made for these readers (before) and now: through 200 changes of Pods,
 ` + "`local,any`" + `, no local endpoint, and the loss and return of a cluster. No traffic is sent.
