@@ -16,7 +16,7 @@ import (
 // gatewayGroup is the API group of Envoy Gateway, which needs slices of its own (SPEC S6).
 const gatewayGroup = "/apis/gateway.envoyproxy.io"
 
-// gateways tells whether this cluster has Envoy Gateway.
+// gateways asks this cluster for Envoy Gateway.
 type gateways struct {
 	ask    func(context.Context) (bool, error)
 	served atomic.Bool // the last answer
@@ -47,9 +47,10 @@ func (g *gateways) check(ctx context.Context, logger logr.Logger) error {
 	})
 }
 
-// watch starts the agent again once Envoy Gateway has come or gone: each name needs other slices.
+// watch starts the agent again once Envoy Gateway has come: each name needs one slice more. If it goes, its slices stay
+// until the agent starts the next time: nobody reads them then, and an answer may be wrong.
 func (g *gateways) watch(ctx context.Context, restart func(why string)) {
-	for {
+	for !g.served.Load() {
 		select {
 		case <-ctx.Done():
 			return
@@ -58,8 +59,8 @@ func (g *gateways) watch(ctx context.Context, restart func(why string)) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		served, err := g.ask(attempt)
 		cancel()
-		if err == nil && served != g.served.Load() {
-			restart("Envoy Gateway was installed or removed")
+		if err == nil && served {
+			restart("Envoy Gateway was installed")
 			return
 		}
 	}

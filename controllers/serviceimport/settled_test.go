@@ -336,6 +336,38 @@ func TestASettledNameIsAsAWholePassMakesIt(t *testing.T) {
 	}
 }
 
+// TestT1ASettledNameLosesADeadCluster, although nothing that it publishes has changed.
+func TestT1ASettledNameLosesADeadCluster(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	for _, cluster := range []string{"b", "c"} {
+		m.publish(cluster, "10.0.0.1")
+	}
+	pass := func() {
+		for range 3 {
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pass()
+	if m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}] == nil || m.imported()["b"] == nil {
+		t.Fatal("the name is not settled")
+	}
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = kube.SystemNamespace, liveness.LeaseName("b")
+	lease.Labels, lease.Annotations = map[string]string{liveness.LabelSource: "b"}, map[string]string{}
+	dead := liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}
+	dead.Write(lease.Annotations)
+	if err := m.local.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	if m.imported()["b"] != nil || m.imported()["c"] == nil {
+		t.Errorf("slices of %v, want c's alone", slices.Sorted(maps.Keys(m.imported())))
+	}
+}
+
 // TestASettledNameLosesWhatIsGone: the record goes after its cluster has stated that it has none.
 func TestASettledNameLosesWhatIsGone(t *testing.T) {
 	m := newMember(t)

@@ -110,9 +110,9 @@ func writeReport(path string, results []result, took time.Duration) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Benchmarks
 
-Written by `+"`make bench`"+`, which repeats everything on this page in about %d minutes. Ours is the multicluster plugin; in-tree is
-the kubernetes plugin of CoreDNS %s with its option multicluster. Both run on the same data, in turns, and in the same
-binary if nothing else is said. Numbers are medians. A ratio can be the median of the rounds' ratios, which is not that
+Written by `+"`make bench`"+`, which repeats everything on this page in about %d minutes. Ours is the multicluster
+plugin; in-tree is the kubernetes plugin of CoreDNS %s with its option multicluster. Both run on the same data, in
+turns, and in the same binary if nothing else is said. Numbers are medians. A ratio can be the median of the rounds' ratios, which is not that
 of the two numbers. A bar that does not hold is marked.
 
 Machine: %s.

@@ -239,7 +239,7 @@ func (w *World) restartWithin(a *agent, most time.Duration) {
 	}
 }
 
-// losePage has the hub's admin delete a page, of which the record still counts the endpoints.
+// losePage has the hub's admin delete a page whose endpoints the record still counts.
 func (w *World) losePage(*agent) {
 	pages := slices.DeleteFunc(slices.Clone(w.hub.List(api.EndpointPage)), func(o client.Object) bool {
 		return originOf(o).ClusterID == w.liarID()
