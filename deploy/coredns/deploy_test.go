@@ -113,8 +113,8 @@ func TestExampleIsKubeadmsCorefileWithALineAndABlock(t *testing.T) {
 		t.Errorf("corefile.example adds\n%s\nwant\n%s", block, want)
 	}
 	readme := strings.ReplaceAll(string(read(t, "README.md")), "\n   ", "\n")
-	if !strings.Contains(readme, want) {
-		t.Error("README.md does not have the block")
+	if !strings.Contains(readme, want) || !strings.Contains(readme, strings.TrimSpace(labels)) {
+		t.Error("README.md does not have the block and the line")
 	}
 }
 

@@ -3,10 +3,12 @@ package dns
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 const zone = "clusterset.local"
@@ -21,6 +23,45 @@ const (
 	sends   = "clusterset.local:%s {\n    errors\n    cache {\n        success 9984 5\n        denial 9984 1\n    }\n" +
 		"    forward . %s\n}\n"
 )
+
+// The option of the plugin kubernetes that leaves imported slices out, which would add PTR names to cluster.local. The
+// plugin refuses !=. The comment tells our line from one that the user wrote, which unhide keeps.
+const (
+	hides   = "labels endpointslice.kubernetes.io/managed-by notin (" + kube.Manager + ")"
+	hidesBy = " # BY clusterset-dns"
+)
+
+var (
+	kubernetesBlock = regexp.MustCompile(`(?m)^[ \t]*kubernetes[ \t][^{}#\n]*\{[ \t]*\n[^{}]*`)
+	// The option multicluster answers from imported slices, and labels are the user's.
+	notHidden = regexp.MustCompile(`(?m)^[ \t]*(labels|multicluster)\b`)
+	hidden    = regexp.MustCompile(`(?m)^[ \t]*` + regexp.QuoteMeta(hides+hidesBy) + `\n`)
+)
+
+// hide returns the Corefile with our option as the first one of each block kubernetes that has no labels.
+func hide(text string) string {
+	return kubernetesBlock.ReplaceAllStringFunc(text, func(block string) string {
+		line, options, _ := strings.Cut(block, "\n")
+		if notHidden.MatchString(options) {
+			return block
+		}
+		indent := options[:len(options)-len(strings.TrimLeft(options, " \t"))]
+		return line + "\n" + indent + hides + hidesBy + "\n" + options
+	})
+}
+
+// unhide returns a Corefile without what hide added.
+func unhide(text string) string { return hidden.ReplaceAllString(text, "") }
+
+// shown reports whether the plugin kubernetes answers PTR from imported slices.
+func shown(text string) bool {
+	c, err := corefile.Parse(text)
+	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
+		return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool {
+			return l.Option("multicluster") == nil && !slices.Contains(l.Values("labels"), "("+kube.Manager+")")
+		})
+	})
+}
 
 // with returns the Corefile with our block at its end, in place of an earlier one. If another block answers the zone
 // with our plugin, it adds none. If another block serves the zone differently, it fails.

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,6 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
@@ -237,6 +239,34 @@ func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
 		if got := remove(changed + "other:53 {\n}\n"); !strings.HasPrefix(got, text) || !strings.HasSuffix(got,
 			"\nother:53 {\n}\n") && text != "" {
 			t.Errorf("what others appended is lost: %q", got)
+		}
+	}
+}
+
+// TestImportedSlicesAreHiddenFromClusterLocal, where the Corefile's kubernetes can be given labels without a change of
+// what its user chose, and shown again byte for byte.
+func TestImportedSlicesAreHiddenFromClusterLocal(t *testing.T) {
+	const open, end = ".:53 {\n    kubernetes cluster.local {\n", "    }\n}\n"
+	const both = "labels a=b,endpointslice.kubernetes.io/managed-by notin (" + kube.Manager + ")\n"
+	for text, want := range map[string]struct {
+		text  string // "" if it stays
+		shown bool
+	}{
+		open + "ttl 30\n" + end:                        {open + hides + hidesBy + "\nttl 30\n" + end, false},
+		open + end:                                     {open + "    " + hides + hidesBy + "\n" + end, false},
+		open + hides + "\n" + end:                      {"", false}, // by the user
+		open + "labels a=b\n" + end:                    {"", true},
+		open + both + end:                              {"", false},
+		open + "multicluster clusterset.local\n" + end: {"", false},
+		".:53 {\n kubernetes cluster.local\n}\n":       {"", true},
+		".:53 {\n forward . 10.0.0.1\n}\n":             {"", false},
+	} {
+		got := hide(text)
+		if got != cmp.Or(want.text, text) || hide(got) != got || shown(got) != want.shown {
+			t.Errorf("%q becomes %q, shown %v", text, got, shown(got))
+		}
+		if unhide(got) != text {
+			t.Errorf("%q is restored as %q", text, unhide(got))
 		}
 	}
 }

@@ -57,6 +57,7 @@ type Plan struct {
 	Stubs        *Change                      // what gives it to NodeLocal DNSCache, too
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
+	Hint         string // what the user may do
 }
 
 // changes returns what changes objects of others.
@@ -118,7 +119,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if d.Step != "" && d.Forward != platform.ByHand {
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
-	if p.Mode == Replace {
+	if p.hint(s); p.Mode == Replace {
 		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
 			return p, err
 		}
@@ -130,6 +131,18 @@ func Install(s *State, w Wanted) (*Plan, error) {
 			"has rolled out, and a Pod of the old image that restarts meanwhile would not start"), remedy)
 	}
 	return p, p.beside(s)
+}
+
+// hint says how to keep imported slices out of the cluster's own zone, if nobody restores the Corefile.
+func (p *Plan) hint(s *State) {
+	text := s.Corefile()
+	if p.Mode == Replace {
+		text = hide(text)
+	}
+	if p.Distribution.Forward != platform.InCustom && shown(text) {
+		p.Hint = "so that exports add no PTR names to the cluster's own zone, give the block of kubernetes in the " +
+			"Corefile the line " + hides + "; " + report.DocsReverse
+	}
 }
 
 // objects returns the CRDs that CoreDNS watches and the manifests of a folder.
@@ -183,6 +196,9 @@ func (p *Plan) corefile(s *State, block string) error {
 	text, err := with(s.Corefile(), block)
 	if err != nil {
 		return report.WithRemedy(err, "correct it first: kubectl -n kube-system edit configmap "+s.Config.Name)
+	}
+	if p.Mode == Replace {
+		text = hide(text)
 	}
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
@@ -348,7 +364,7 @@ func (s *State) stubs(to []string) (*Change, error) {
 func Uninstall(s *State) (*Plan, error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.running()}
 	p.unforward(s)
-	text := remove(s.Corefile())
+	text := unhide(remove(s.Corefile()))
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
 		after.Data[s.ConfigKey] = text

@@ -27,10 +27,13 @@ func (p *Plan) Print(out io.Writer, verb string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprint(out, text)
+		fmt.Fprint(out, strings.TrimSuffix(text, " ")) // of a last line without a break
 	}
 	for _, note := range p.Notes {
 		report.Note(out, "!", note, "")
+	}
+	if p.Hint != "" {
+		report.Note(out, "!", p.Hint, "")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ const (
 	DocsDNS        = docs + "start.md#3-dns"
 	DocsNetwork    = docs + "start.md#0-what-must-be-true-of-the-network-first"
 	DocsCorefile   = docs + "corefile.md"
+	DocsReverse    = docs + "corefile.md#reverse-names"
 	DocsNodeLocal  = docs + "corefile.md#nodelocal-dns"
 	DocsMigrate    = docs + "migrate.md"
 	DocsRanges     = docs + "operate.md#ranges-of-vips"
