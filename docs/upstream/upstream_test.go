@@ -1,5 +1,5 @@
-// Package upstream_test proves that the patches for other projects apply to the versions in go.mod, and that the tests
-// that they bring pass.
+// Package upstream_test proves that the patches for the projects in go.mod apply to the versions there, and that the
+// tests that they bring pass.
 package upstream_test
 
 import (
@@ -15,6 +15,7 @@ func TestPatches(t *testing.T) {
 		patch, module, pkg, run string
 	}{
 		{"coredns-stack.patch", "github.com/coredns/coredns", "/core/dnsserver", "^TestGrowStack|^TestUDPDecorate"},
+		{"coredns-reverse.patch", "github.com/coredns/coredns", "/plugin/kubernetes/object", "^TestEndpointSlice"},
 		{"dns-write-timeout.patch", "github.com/miekg/dns", "", "^TestServerTCPWriteTimeout$"},
 	} {
 		t.Run(p.patch, func(t *testing.T) {
