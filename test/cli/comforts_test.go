@@ -6,12 +6,12 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,28 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
-
-// versionsAreShown: of this program, the agent, DNS and the hub, with what differs.
-func (e *environment) versionsAreShown(t *testing.T) {
-	var got struct {
-		Client     struct{ Version string }
-		Components []struct{ Name, Version, Kubernetes, Image, Skew, Problem string }
-	}
-	out := e.ok(t, "version", "--context", "east", "--hub-context", "hub", "-o", "json").stdout
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Client.Version == "" || len(got.Components) != 3 {
-		t.Fatalf("version: %s", out)
-	}
-	for i, name := range []string{"agent", "DNS", "hub"} {
-		c := got.Components[i]
-		// This test's CoreDNS is not ours, so it has no version.
-		if c.Name != name || c.Kubernetes == "" || (c.Version == "") != (name == "DNS") || c.Problem != "" {
-			t.Errorf("version of %s: %+v", name, c)
-		}
-	}
-}
 
 // servicesAreExportedByName: and completed, and withdrawn; a dry run does neither.
 func (e *environment) servicesAreExportedByName(t *testing.T) {
@@ -133,34 +111,54 @@ func (e *environment) whatIsGatheredHasNoCredentials(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "support.tar.gz")
 	e.ok(t, "gather", "--context", "east", "--hub-context", "hub", "-f", file)
 	files := e.archive(t, file, secrets)
-	for name, want := range map[string]string{
-		"member/serviceexport.yaml":                 "name: web",
-		"member/serviceimport.yaml":                 "type: ClusterSetIP",
-		"member/endpointslice.yaml":                 "multicluster.kubernetes.io/source-cluster: west",
-		"member/clusterset-system/deployment.yaml":  "name: clusterset-controller",
-		"member/clusterset-system/lease.yaml":       "source-west",
-		"member/kube-system/configmap.yaml":         "Corefile",
-		"hub/clusterset/serviceexportrecord.yaml":   "clusterID: east",
-		"hub/clusterset/lease.yaml":                 "name: south",
-		"hub/clusterset/clusterprofile.yaml":        "name: west",
-		"hub/clusterset-system/deployment.yaml":     "clusterset",
-		"status.json":                               "web",
-		"doctor.json":                               "agent-knows",
-		"hub/validatingadmissionpolicybinding.yaml": "clusterset",
-	} {
-		if !strings.Contains(files[name], want) {
-			t.Errorf("%s has no %q:\n%.500s", name, want, files[name])
+	for _, want := range []string{"name: web", "type: ClusterSetIP", "multicluster.kubernetes.io/source-cluster: west",
+		"name: clusterset-controller", "source-west", "Corefile", "clusterID: east", "name: south", "MemberEvents"} {
+		if !strings.Contains(files["snapshot.yaml"], want) {
+			t.Errorf("the snapshot has no %q", want)
 		}
 	}
+	for name, want := range map[string]string{"status.txt": "web.shop", "doctor.txt": "agent-down", "errors.txt": ""} {
+		if text, there := files[name]; !there || !strings.Contains(text, want) {
+			t.Errorf("%s has no %q:\n%.500s", name, want, text)
+		}
+	}
+	e.anArchiveAnswersAsTheClusters(t, file)
 	e.refused(t, []string{"exist"}, "gather", "--context", "east", "-f", file)
 
 	// Who may read little gets little, and is told what is missing.
 	file = filepath.Join(t.TempDir(), "reader.tar.gz")
 	e.ok(t, "gather", "--context", "east", "--as", "nobody", "-f", file)
 	files = e.archive(t, file, secrets)
-	if !strings.Contains(files["errors.txt"], "member: listing ServiceExport") ||
+	if !strings.Contains(files["errors.txt"], "serviceexports: this cluster: listing serviceexports failed") ||
 		!strings.Contains(files["errors.txt"], "forbidden") {
 		t.Errorf("what nobody may read:\n%s", files["errors.txt"])
+	}
+}
+
+// anArchiveAnswersAsTheClusters: status, doctor and explain print of it what they print of the clusters.
+func (e *environment) anArchiveAnswersAsTheClusters(t *testing.T, file string) {
+	t.Helper()
+	at := []string{"--context", "east", "--hub-context", "hub"}
+	for _, args := range [][]string{{"status", "-o", "wide"}, {"doctor", "-o", "wide"},
+		{"explain", "web.shop", "-o", "wide"},
+		{"explain", "nothing.shop"}} {
+		var live, again string
+		within(t, limit, strings.Join(args, " "), func(context.Context) error { // the clusters may change in between
+			flags := at
+			if args[0] == "explain" {
+				flags = at[:2]
+			}
+			live = e.normal(e.run(t, append(slices.Clone(args), flags...)...).stdout)
+			again = e.normal(e.run(t, append(slices.Clone(args), "--from", file)...).stdout)
+			if live != again {
+				return fmt.Errorf("of the archive it prints\n%s\nand of the clusters\n%s", again, live)
+			}
+			return nil
+		})
+	}
+	if r := e.run(t, "status", "--from", filepath.Join(e.root, "go.mod")); r.err == nil ||
+		!strings.Contains(r.stderr, "reading the archive") {
+		t.Errorf("of no archive: %s%s", r.stdout, r.stderr)
 	}
 }
 

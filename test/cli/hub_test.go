@@ -26,26 +26,28 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 	if out := e.run(t, "status", "--context", "hub", "--hub-only").stdout; strings.Contains(out, "does not run") {
 		t.Errorf("while it runs:\n%s", out)
 	}
-	if got := e.outcomes(t, all...); got["hub-leader"] != "" {
+	if got := e.outcomes(t, all...); got["hub-controller"] != "" {
 		t.Errorf("while it runs: %v", got)
 	}
 	scale(0)
 	hub.Stop()
 	eventually(t, "status says so", func(context.Context) error {
 		out := e.run(t, "status", "--context", "hub", "--hub-only").stdout
-		if !strings.Contains(out,
-			"! hub: clusterset-controller hub does not run: nobody has renewed its Lease clusterset-hub-clusterset") {
+		if !strings.Contains(
+			out,
+			"! the hub's controller does not run as it should: nobody has renewed its Lease clusterset-hub-clusterset",
+		) {
 			return fmt.Errorf("it says\n%s", out)
 		}
 		return nil
 	})
 	if r := e.run(t, append([]string{"doctor"}, all...)...); !strings.Contains(r.stdout,
-		"! hub-leader: clusterset-controller hub does not run") ||
+		"! the hub's controller does not run as it should: nobody has renewed its Lease") ||
 		!strings.Contains(r.stdout, "scale deployment clusterset-hub --replicas=2") {
 		t.Errorf("doctor says\n%s%s", r.stdout, r.stderr)
 	}
 	if r := e.run(t, "doctor", "--context", "east"); !strings.Contains(r.stdout,
-		"skipped: hub-kinds, hub-policies, hub-leader\n  → to check this as well") {
+		"  → to check this as well, name the hub") {
 		t.Errorf("without the hub admin's credentials doctor says\n%s%s", r.stdout, r.stderr)
 	}
 	scale(2)

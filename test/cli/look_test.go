@@ -93,7 +93,7 @@ func TestItIsAPluginOfKubectl(t *testing.T) {
 	}
 	out := kubectl("clusterset", "status", "--context", "east")
 	if !strings.HasPrefix(out, "No ClusterSet: 0 names, ") || !strings.Contains(out,
-		"x this cluster: it is a member of no ClusterSet") {
+		"x this cluster is a member of no ClusterSet") {
 		t.Errorf("status of no member:\n%s", out)
 	}
 	for words, want := range map[string][]string{"": {"init\t", "join\t", "leave\t", "status\t", "explain\t",

@@ -21,6 +21,7 @@ type way struct {
 	kubeconfig string
 	mu         sync.Mutex
 	writes     int
+	requests   map[string][]string // by cluster
 	// after is asked after every write that an API server has answered, with their number, before the answer goes on.
 	after func(n int)
 	// change may change an answer.
@@ -37,7 +38,7 @@ func (w *way) changing(change func(cluster string, r *http.Response) error) {
 // through makes a way to the clusters, until the test ends.
 func (e *environment) through(t *testing.T, names ...string) *way {
 	t.Helper()
-	w := &way{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	w := &way{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), requests: map[string][]string{}}
 	own, err := clientcmd.LoadFromFile(e.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +63,9 @@ func (e *environment) through(t *testing.T, names ...string) *way {
 				}
 			}
 			w.count(r.Request)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.requests[name] = append(w.requests[name], r.Request.Method+" "+r.Request.URL.Path)
 			return nil
 		}
 		server := httptest.NewTLSServer(proxy)

@@ -2,12 +2,9 @@ package health
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,8 +15,6 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
-
-var update = flag.Bool("update", false, "write docs/checks.md")
 
 func prefixes(texts ...string) (out []netip.Prefix) {
 	for _, s := range texts {
@@ -183,71 +178,4 @@ func TestAMessageFitsIntoAClusterProfile(t *testing.T) {
 			t.Errorf("%s: %d bytes", c.Type, len(c.Message))
 		}
 	}
-}
-
-// TestThePage: docs/checks.md explains every reason, in the order of cause and effect. -update writes it.
-func TestThePage(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("# What a membership lacks\n\n" +
-		"`kubectl get membership` shows whether this cluster is a member, and `-o wide` what it lacks. Its " +
-		"conditions are\n" +
-		"listed here from cause to effect: look at the first one that is False. " +
-		"The agent updates them every ten seconds.\n" +
-		"They are out of date if it does not run: `kubectl -n clusterset-system get lease clusterset-controller`.\n" +
-		"Condition `MemberReady` of the ClusterProfile on the hub repeats `Ready`.\n" +
-		"Made from controllers/decide/health/reasons.go by `go test ./controllers/decide/health -update`.\n")
-	var names []string
-	for name := range Reasons {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, condition := range Order {
-		fmt.Fprintf(&b, "\n## Condition %s\n", condition)
-		for _, name := range names {
-			r := Reasons[name]
-			if r.Condition != condition {
-				continue
-			}
-			status := "True"
-			if r.Unknown {
-				status = "Unknown"
-			} else if r.Remedy != "" {
-				status = "False"
-			}
-			fmt.Fprintf(&b, "\n### %s\n\n%s\n", name, filled(status+". "+r.Means))
-			if r.Remedy != "" {
-				fmt.Fprintf(&b, "\n%s\n", filled("Remedy: "+r.Remedy))
-			}
-		}
-	}
-	const page = "../../../docs/checks.md"
-	if *update {
-		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(page)
-	if err != nil || string(got) != b.String() {
-		t.Errorf("docs/checks.md is not what the reasons say: go test ./controllers/decide/health -update; %v", err)
-	}
-}
-
-// filled breaks text into lines of at most 120 columns.
-func filled(text string) string {
-	var out strings.Builder
-	columns := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case columns+1+len(word) > 120:
-			out.WriteByte('\n')
-			columns = 0
-		default:
-			out.WriteByte(' ')
-			columns++
-		}
-		out.WriteString(word)
-		columns += len(word)
-	}
-	return out.String()
 }

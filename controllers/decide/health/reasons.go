@@ -1,6 +1,10 @@
 package health
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Reason is what a reason of a condition means. docs/checks.md is made from this table.
 type Reason struct {
@@ -8,9 +12,14 @@ type Reason struct {
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
 	Remedy    string // what repairs it; "" of what is well
+	Command   string // the command of Remedy that is right whatever the message says, or ""
 }
 
 const (
+	joinCommand  = "kubectl clusterset join --hub-context=HUB"
+	renewCommand = "kubectl clusterset join --renew --hub-context=HUB"
+	initCommand  = "kubectl clusterset init --hub-context=HUB"
+
 	join  = "`kubectl clusterset join --hub-context=HUB`"
 	renew = "`kubectl clusterset join --renew --hub-context=HUB`, which keeps ID and VIPs"
 	log   = "The agent's log: `kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50`"
@@ -28,22 +37,22 @@ var Reasons = map[string]Reason{
 		Remedy: "Let this cluster's Pods reach that address. If the hub has another one for them: " +
 			"`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL`. If its certificate authority " +
 			"has changed: " + renew + "."},
-	"NoHub": {Condition: "HubReachable", Means: "The API server lacks the kinds of a hub.",
+	"NoHub": {Condition: "HubReachable", Command: joinCommand, Means: "The API server lacks the kinds of a hub.",
 		Remedy: "If it is the hub: `kubectl clusterset init --hub-context=HUB`. Else join the right one: " +
 			"" + join + "."},
 
 	"Accepted": {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is " +
 		"renewed."},
 	"HubUnknown": {Condition: "CredentialsValid", Unknown: true, Means: "HubReachable says why."},
-	"NoCredentials": {Condition: "CredentialsValid",
+	"NoCredentials": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or " +
 			"cannot be read.",
 		Remedy: "Wait for two minutes if it is new; else " + join + " writes it, for a member with `--renew`."},
-	"Refused": {Condition: "CredentialsValid",
+	"Refused": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
-	"NotUsed": {Condition: "CredentialsValid",
+	"NotUsed": {Condition: "CredentialsValid", Command: renewCommand + " --hub-server=URL",
 		Means: "The Secret `hub-kubeconfig` has another address or certificate authority, where the hub does not " +
 			"answer. The agent keeps its connection until it starts again, which cuts this cluster off.",
 		Remedy: "`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL` with an address that works."},
@@ -53,13 +62,13 @@ var Reasons = map[string]Reason{
 
 	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
 	"NotYet": {Condition: "Admitted", Unknown: true, Means: "The conditions before say what the agent waits for."},
-	"NotJoined": {Condition: "Admitted",
+	"NotJoined": {Condition: "Admitted", Command: joinCommand,
 		Means:  "The hub has no ClusterProfile of this cluster: it has not joined, has left, or was evicted.",
 		Remedy: join + "."},
 	"BeingDeleted": {Condition: "Admitted",
 		Means:  "The ClusterProfile on the hub goes: this cluster leaves, has left, or is evicted.",
 		Remedy: "Wait until it is gone; to join again: " + join + "."},
-	"IDTaken": {Condition: "Admitted",
+	"IDTaken": {Condition: "Admitted", Command: "kubectl clusterset leave --force",
 		Means:  "The ID or the credentials were copied from another cluster, which keeps them.",
 		Remedy: "`kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
 	"IDDiffers": {Condition: "Admitted",
@@ -69,26 +78,26 @@ var Reasons = map[string]Reason{
 		Means: "The ClusterProperty `clusterset.k8s.io` names another clusterset than the hub has.",
 		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, " +
 			"then join."},
-	"NoClusterSet": {Condition: "Admitted",
+	"NoClusterSet": {Condition: "Admitted", Command: initCommand,
 		Means:  "The clusterset's namespace on the hub has no ClusterSet, or several.",
 		Remedy: "`kubectl clusterset init --hub-context=HUB`; of several, delete all but one."},
 	"Leaving": {Condition: "Admitted",
 		Means:  "This cluster is to leave, and the agent cannot finish that.",
 		Remedy: "Do what the message says. If the hub no longer exists: `kubectl clusterset leave --force`."},
-	"Left": {Condition: "Admitted", Means: "This cluster has left its clusterset.",
+	"Left": {Condition: "Admitted", Command: joinCommand, Means: "This cluster has left its clusterset.",
 		Remedy: "To be a member again: " + join + "."},
 	"Cloned": {Condition: "Admitted",
 		Means:  "This cluster and another one have the same ID and credentials, as after a restored snapshot.",
 		Remedy: "In the clone: `kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
-	"Forbidden": {Condition: "Admitted",
+	"Forbidden": {Condition: "Admitted", Command: joinCommand,
 		Means:  "The hub knows the token and gives it no rights: the member's RoleBinding is gone, or it was evicted.",
 		Remedy: "As an admin of the hub: " + join + "."},
 
 	"Complete": {Condition: "Permitted", Means: "The agent lacks no right of its manifests."},
-	"RightsMissingHere": {Condition: "Permitted",
+	"RightsMissingHere": {Condition: "Permitted", Command: joinCommand,
 		Means:  "A role or a binding of the agent is missing or older than the agent.",
 		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
-	"RightsMissingOnHub": {Condition: "Permitted",
+	"RightsMissingOnHub": {Condition: "Permitted", Command: initCommand,
 		Means:  "A role or a binding of this member is missing on the hub or older than the agent.",
 		Remedy: "As an admin of the hub: `kubectl clusterset init --hub-context=HUB`, then " + join + "."},
 
@@ -101,13 +110,13 @@ var Reasons = map[string]Reason{
 
 	"Answered": {Condition: "DNSAnswers", Means: "Pods of this cluster resolve names of clusterset.local."},
 	"NotAsked": {Condition: "DNSAnswers", Unknown: true, Means: "The agent runs outside the cluster."},
-	"NotServed": {Condition: "DNSAnswers",
+	"NotServed": {Condition: "DNSAnswers", Command: "kubectl clusterset dns install",
 		Means: "The DNS that this cluster's Pods ask does not have our plugin, or does not send clusterset.local " +
 			"there.",
-		Remedy: "`kubectl clusterset dns install`; `kubectl clusterset dns status` shows what is there."},
-	"NoDNSAnswer": {Condition: "DNSAnswers",
+		Remedy: "`kubectl clusterset dns install`; `kubectl clusterset doctor` says what is there."},
+	"NoDNSAnswer": {Condition: "DNSAnswers", Command: "kubectl -n kube-system logs -l k8s-app=kube-dns --tail=50",
 		Means:  "The DNS that this cluster's Pods ask fails for clusterset.local.",
-		Remedy: "`kubectl clusterset dns status` shows what is there; the log of CoreDNS says why."},
+		Remedy: "`kubectl clusterset doctor` says what is there; the log of CoreDNS says why."},
 
 	"Reached": {Condition: "PeersReachable", Means: "All other members answer."},
 	"Alone":   {Condition: "PeersReachable", Means: "There is no other member."},
@@ -121,6 +130,9 @@ var Reasons = map[string]Reason{
 
 	"AllWell": {Condition: "Ready", Means: "All conditions are well; of PeersReachable, Ready does not depend."},
 }
+
+// Names returns all reasons, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(Reasons)) }
 
 // page has a heading for each reason.
 const page = "https://github.com/clusterset-dns/clusterset-dns/blob/main/docs/checks.md#"

@@ -8,17 +8,18 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 func (r *root) dns() *cobra.Command {
 	cmd := &cobra.Command{
-		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Use: "dns", Short: "Bring our CoreDNS into this cluster, or take it out",
-		Long: `Bring our CoreDNS into this cluster, take it out again, or show whether it answers.`,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:   "dns",
+		Short: "Bring our CoreDNS into this cluster, or take it out",
+		Long:  `Bring our CoreDNS into this cluster, or take it out again. status shows whether it answers.`,
 	}
-	cmd.AddCommand(r.dnsInstall(), r.dnsUninstall(), r.dnsStatus())
+	cmd.AddCommand(r.dnsInstall(), r.dnsUninstall())
 	return cmd
 }
 
@@ -96,33 +97,6 @@ last what dns install applied. CRDs stay.`,
 		},
 	}
 	f.add(cmd)
-	return cmd
-}
-
-func (r *root) dnsStatus() *cobra.Command {
-	var f format
-	var wait bool
-	cmd := &cobra.Command{
-		Use: "status", Short: "Show who runs this cluster's DNS, and whether it answers", Args: noArgs,
-		Long: `Show who runs this cluster's DNS, how our CoreDNS is installed, and whether every DNS Pod answers. The
-command writes nothing; it needs the right to create pods/portforward.` + exitCodes,
-		Example: "  kubectl clusterset dns status --context east",
-	}
-	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		runner, err := r.runner(cmd, true)
-		if err != nil {
-			return t, err
-		}
-		runner.Wait = wait
-		all, err := runner.Status(cmd.Context(), deploy.Image(deploy.CoreDNS, r.version))
-		if err != nil {
-			return t, err
-		}
-		r.flags().Repeat(all.Findings)
-		return report.Count(all.Findings), f.write(r.out, all, func(bool) { dns.PrintReport(r.out, all) })
-	})
-	f.add(cmd)
-	cmd.Flags().BoolVar(&wait, "ask", true, "ask the DNS Pods")
 	return cmd
 }
 

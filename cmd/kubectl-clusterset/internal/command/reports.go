@@ -1,16 +1,20 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/bundle"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 )
 
@@ -20,8 +24,11 @@ Exit status: 0 without findings, 1 with warnings only, 2 with errors or if the c
 
 // source names what to read: this cluster, and the hub if a flag names it. With hubOnly, it is the hub alone, which is
 // this cluster if no flag names another one.
-func (r *root) source(cmd *cobra.Command, hubOnly bool) (s gather.Source, err error) {
-	s.HubNamespace, s.NamespaceGiven = r.hubNamespace, cmd.Flags().Changed("hub-namespace")
+func (r *root) source(cmd *cobra.Command, hubOnly bool) (s snapshot.Source, err error) {
+	s.Namespace, s.Release = r.hubNamespace, r.version
+	if f := cmd.Flags().Lookup("hub-namespace"); f != nil && f.Changed {
+		s.Given = r.hubNamespace
+	}
 	if hubOnly {
 		s.Hub, err = r.hub(true)
 		return s, err
@@ -33,41 +40,78 @@ func (r *root) source(cmd *cobra.Command, hubOnly bool) (s gather.Source, err er
 	return s, err
 }
 
+// read reads a snapshot, with the flags by which its steps name the same clusters.
+func (r *root) read(ctx context.Context, source snapshot.Source) (*check.World, error) {
+	s, err := snapshot.Read(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	r.hubNamespace = s.Namespace
+	r.hubIsThis = s.Member == nil && r.hubKubeconfig+r.hubContext == ""
+	s.Flags = r.flags()
+	return check.See(s, source.Name), nil
+}
+
+// archived adds the flag by which a command answers from an archive.
+func archived(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "from", "", "answer from this archive of gather, and not from clusters")
+}
+
+// look returns what was read and found, from an archive if one was given.
+func (r *root) look(cmd *cobra.Command, file string, hubOnly bool) (*check.World, []check.Result, error) {
+	var w *check.World
+	if file != "" {
+		s, err := bundle.Load(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		w = check.See(s, nil)
+	} else {
+		source, err := r.source(cmd, hubOnly)
+		if err != nil {
+			return nil, nil, err
+		}
+		if w, err = r.read(cmd.Context(), source); err != nil {
+			return nil, nil, err
+		}
+	}
+	return w, check.Run(w), nil
+}
+
 func (r *root) status() *cobra.Command {
 	var f format
 	var hubOnly bool
+	var file string
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show members, their exports, and findings", Args: noArgs,
 		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
-agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.` + exitCodes,
+agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.
+
+Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail-on=warning.`,
 		Example: `  kubectl clusterset status --context east
   kubectl clusterset status --hub-context hub --hub-only -o wide`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w, results, err := r.look(cmd, file, hubOnly)
+			if err != nil {
+				return err
+			}
+			if lack, unread := w.Unread[snapshot.Properties]; unread && w.Member != nil && w.Hub == nil {
+				return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
+					"if you lack a right, run the command as a cluster admin")
+			}
+			all := status.Examine(w, results)
+			return f.write(r.out, all, func(wide bool) { status.Print(r.out, &all, wide, w.Now()) })
+		},
 	}
-	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		s, err := r.source(cmd, hubOnly)
-		if err != nil {
-			return t, err
-		}
-		facts, err := gather.Status(cmd.Context(), s)
-		if err != nil {
-			return t, err
-		}
-		all := status.Examine(facts)
-		r.hubNamespace = facts.Namespace // for remedies
-		r.hubIsThis = facts.Member == nil && r.hubKubeconfig+r.hubContext == ""
-		r.flags().Repeat(all.Findings)
-		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
-			status.Print(r.out, &all, wide, gather.Now(facts))
-		})
-	})
 	f.add(cmd)
+	archived(cmd, &file)
 	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
 	return cmd
 }
 
 func (r *root) explain() *cobra.Command {
 	var f format
-	var from string
+	var file, client string
 	cmd := &cobra.Command{
 		Use: "explain NAME", Short: "Explain what a name answers in this cluster",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -84,67 +128,93 @@ Exit status: 0 if the name could be explained, also with findings.`,
 		Example: `  kubectl clusterset explain web.shop
   kubectl clusterset explain web.shop.svc.clusterset.local
   kubectl clusterset explain web -n shop
-  kubectl clusterset explain web.shop --from 203.0.113.7`,
+  kubectl clusterset explain web.shop --client 203.0.113.7`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := nameOf(r.config, args[0])
 			if err != nil {
 				return err
 			}
-			var client netip.Addr
-			if from != "" {
-				if client, err = netip.ParseAddr(from); err != nil {
-					return fmt.Errorf("--from: %w", err)
+			var from netip.Addr
+			if client != "" {
+				if from, err = netip.ParseAddr(client); err != nil {
+					return fmt.Errorf("--client: %w", err)
 				}
 			}
-			member, err := r.member()
-			if err != nil {
-				return err
+			var w *check.World
+			if file != "" {
+				s, err := bundle.Load(file)
+				if err != nil {
+					return err
+				}
+				w = check.See(s, &name)
+			} else {
+				source, err := r.source(cmd, false)
+				if err != nil {
+					return err
+				}
+				source.Name = &name
+				if w, err = r.read(cmd.Context(), source); err != nil {
+					return err
+				}
 			}
-			facts, err := gather.Explain(cmd.Context(), member, name)
-			if err != nil {
-				return err
+			if w.Member == nil {
+				return (&facts.Role{HubOf: w.HubHere}).OnlyHub()
 			}
-			facts.From = client
-			all := explain.Explain(facts)
-			r.flags().Repeat(all.Findings)
-			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, facts.Now) })
+			all := explain.Explain(w, check.Run(w), from)
+			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&from, "from", "",
+	archived(cmd, &file)
+	cmd.Flags().StringVar(&client, "client", "",
 		"show which cluster a client at this address, outside the clusters, gets if its place is not known")
 	return cmd
 }
 
+// failOn is the value of --fail-on.
+type failOn string
+
+// Set is pflag.Value's.
+func (f *failOn) Set(s string) error {
+	if s != "error" && s != "warning" {
+		return errors.New("must be error or warning")
+	}
+	*f = failOn(s)
+	return nil
+}
+
+// String is pflag.Value's.
+func (f *failOn) String() string { return string(*f) }
+
+// Type is pflag.Value's.
+func (f *failOn) Type() string { return "error|warning" }
+
 func (r *root) doctor() *cobra.Command {
 	var f format
+	var file string
+	fail := failOn("error")
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: noArgs,
-		Long: `Check this member, its hub and its DNS: versions, kinds, policies, rights, credentials, the cluster
-ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --hub-kubeconfig or
---hub-context, the hub's own side is checked as well; in a hub that is no member, it alone. The command
-writes nothing.` + exitCodes,
+		Long: `Check this member, its hub and its DNS, and show every check. Each finding has a step and a link. With
+--hub-kubeconfig or --hub-context, the hub's own side is checked as well; in a hub that is no member, it
+alone. The command writes nothing.
+
+Exit status: 2 with errors or if the command fails; 1 with warnings only, if --fail-on=warning; else 0.`,
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		s, err := r.source(cmd, false)
+		w, results, err := r.look(cmd, file, false)
 		if err != nil {
 			return t, err
 		}
-		facts, err := gather.Doctor(cmd.Context(), s)
-		if err != nil {
-			return t, err
+		all := doctor.Examine(w, results)
+		if t = report.Count(check.Findings(results)); fail == "error" {
+			t.Warnings = 0
 		}
-		all := doctor.Examine(facts)
-		r.hubNamespace = facts.HubFacts.Namespace // for remedies
-		r.hubIsThis = len(all.HubOf) > 0 && s.Hub == nil
-		for i := range all.Outcomes {
-			o := &all.Outcomes[i]
-			r.flags().Repeat(o.Findings)
-			o.Skipped = r.flags().Remedy(o.Skipped)
-		}
-		return report.Count(all.Findings()), f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
+		return t, f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})
 	f.add(cmd)
+	archived(cmd, &file)
+	cmd.Flags().Var(&fail, "fail-on", "exit status is not 0 if there is such a finding, or a worse one")
 	return cmd
 }

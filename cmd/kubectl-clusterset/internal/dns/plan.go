@@ -79,8 +79,8 @@ func (s *State) Mode() Mode {
 // original returns the image that ours replaced, or "".
 func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
-// running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
-func (s *State) running() string {
+// Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
+func (s *State) Running() string {
 	switch s.Mode() {
 	case Replace:
 		if image := s.container().Image; image != s.original() && !platform.Stock.MatchString(image) {
@@ -106,7 +106,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, report.WithRemedy(fmt.Errorf("our CoreDNS is installed with --%s", was),
 			"first: kubectl clusterset dns uninstall")
 	}
-	if p.Image = cmp.Or(w.Image, w.Release, s.running()); p.Image == "" {
+	if p.Image = cmp.Or(w.Image, w.Release, s.Running()); p.Image == "" {
 		return nil, report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
 			"--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages)
 	}
@@ -362,7 +362,7 @@ func (s *State) stubs(to []string) (*Change, error) {
 
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (*Plan, error) {
-	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.running()}
+	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.Running()}
 	p.unforward(s)
 	text := unhide(remove(s.Corefile()))
 	if text != s.Corefile() {

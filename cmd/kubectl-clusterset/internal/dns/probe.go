@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +26,13 @@ func versionQuestion() *miekg.Msg {
 // refused says what came in place of an answer.
 func refused(m *miekg.Msg) string {
 	return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[m.Rcode], zone)
+}
+
+// ready reports whether a Pod should answer. A Pod that crashes, or whose node is lost, is in the phase Running, too.
+func ready(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // patience is the time for one question, with its port-forward.

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -106,8 +105,15 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	if !r.Wait {
 		return false
 	}
-	asked, not, err := r.Unanswered(ctx, s)
-	return err == nil && asked > 0 && len(not) == 0
+	namespace, selector, port := s.servers()
+	if selector == nil { // DNS runs elsewhere
+		return false
+	}
+	pods, err := r.pods(ctx, namespace, selector)
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !ready(&p) })
+	return err == nil && len(pods) > 0 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		return r.askPod(ctx, &p, port, "", true) != ""
+	})
 }
 
 // absent returns the rights that a plan brings and the cluster lacks. A CoreDNS beside keeps its own.
@@ -419,9 +425,9 @@ func (s *State) logsAt() string {
 	out := "kubectl -n " + kubeSystem + " get events"
 	switch {
 	case s.Operator != nil:
-		out = fmt.Sprintf(doctor.RefusedAt, "openshift-dns", "daemonset/dns-default")
+		out = fmt.Sprintf(facts.RefusedAt, "openshift-dns", "daemonset/dns-default")
 	case s.Deployment != nil:
-		out = fmt.Sprintf(doctor.RefusedAt, s.Deployment.Namespace, "deployment/"+s.Deployment.Name)
+		out = fmt.Sprintf(facts.RefusedAt, s.Deployment.Namespace, "deployment/"+s.Deployment.Name)
 	}
 	if s.Beside != nil {
 		out = "kubectl -n " + besideNamespace + " logs deployment/" + besideName + "; " + out

@@ -8,13 +8,14 @@ import (
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 )
 
 // answer asks the catalog that CoreDNS uses.
-func (r *Report) answer(f *Facts, d *dns) {
-	service := build(f, d)
+func (r *Report) answer(n *check.Name, d *dns) {
+	service := build(n, d)
 	if service == nil {
 		return // a Headless name without ready endpoints does not exist
 	}
@@ -63,26 +64,26 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 }
 
 // build converts the import as the plugin's watches do, and has them convert the slices.
-func build(f *Facts, d *dns) *catalog.Service {
-	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name}
-	switch f.Import.Spec.Type {
+func build(n *check.Name, d *dns) *catalog.Service {
+	imp := &catalog.Import{Namespace: n.Namespace, Name: n.NamespacedName.Name}
+	switch n.Import.Spec.Type {
 	case mcsv1beta1.ClusterSetIP:
 		imp.Type = catalog.ClusterSetIP
 	case mcsv1beta1.Headless:
 		imp.Type = catalog.Headless
 	}
-	for _, ip := range f.Import.Spec.IPs {
+	for _, ip := range n.Import.Spec.IPs {
 		if addr, err := netip.ParseAddr(ip); err == nil {
 			imp.IPs = append(imp.IPs, addr)
 		}
 	}
-	for _, p := range f.Import.Spec.Ports {
+	for _, p := range n.Import.Spec.Ports {
 		imp.Ports = append(imp.Ports, catalog.Port{Name: p.Name, Proto: string(p.Protocol), Number: uint16(p.Port)})
 	}
 	var from []*catalog.Slice
 	watches := kube.Config{Topology: d.topology, EndpointPodNames: d.podNames}
-	for i := range f.Slices {
-		if slice, _ := watches.Slice(&f.Slices[i]); slice != nil {
+	for _, s := range n.Slices() {
+		if slice, _ := watches.Slice(s); slice != nil {
 			from = append(from, slice)
 		}
 	}

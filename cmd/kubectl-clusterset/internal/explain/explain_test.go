@@ -1,7 +1,6 @@
 package explain_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,16 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -57,7 +59,7 @@ func slice(cluster string, ready, notReady int) discoveryv1.EndpointSlice {
 	name, proto, number := "http", corev1.ProtocolTCP, int32(8080)
 	s := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &proto, Port: &number}}}
-	s.Name = "derived-" + cluster
+	s.Namespace, s.Name = "shop", "derived-"+cluster
 	s.Labels = map[string]string{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: cluster}
 	for i := range ready + notReady {
 		yes := i < ready
@@ -67,21 +69,60 @@ func slice(cluster string, ready, notReady int) discoveryv1.EndpointSlice {
 	return s
 }
 
+// world is a cluster, with what the tests change most.
+type world struct {
+	*snapshot.Member
+	Import   *mcsv1beta1.ServiceImport
+	Corefile string
+	From     netip.Addr
+	Lacks    []snapshot.Part
+}
+
 // member is a cluster where two export web, which is imported and answers.
-func member() *explain.Facts {
-	imp := &mcsv1beta1.ServiceImport{}
+func member() *world {
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web",
+		Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
 	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"},
 		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
-	return &explain.Facts{
-		Name: web, Membership: facts.Membership{ID: "west", Set: "blue"}, NamespaceExists: true, Import: imp,
-		Corefile: ".:53 {\n multicluster\n}\n",
-		Records:  []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
-		Slices:   []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
+	property := func(name, value string) aboutv1beta1.ClusterProperty {
+		return aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	}
+	return &world{
+		Member: &snapshot.Member{
+			Now: start, Version: "v1.36.0", Namespaces: []snapshot.Namespace{{Name: "shop"}},
+			Properties: []aboutv1beta1.ClusterProperty{property(clusterset.PropertyID, "west"),
+				property(clusterset.PropertySet, "blue")},
+			Records: []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
+			Slices:  []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
+		},
+		Import: imp, Corefile: ".:53 {\n multicluster\n}\n",
+		// What the tests are not about.
+		Lacks: []snapshot.Part{snapshot.Agent, snapshot.Membership, snapshot.Secret},
 	}
 }
 
+func (f *world) explain() explain.Report {
+	s := &snapshot.Snapshot{Member: f.Member, Unread: map[snapshot.Part]snapshot.Lack{}}
+	if f.Imports = nil; f.Import != nil {
+		f.Imports = []mcsv1beta1.ServiceImport{*f.Import}
+	}
+	f.DNS = &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{
+		Config: &corev1.ConfigMap{Data: map[string]string{"Corefile": f.Corefile}}}}
+	for i, p := range f.Lacks {
+		lack := snapshot.Lack{Why: "forbidden"}
+		if i > 2 {
+			lack.Right = string(p)
+		}
+		s.Unread[p] = lack
+	}
+	w := check.See(s, &web)
+	return explain.Explain(w, check.Run(w), f.From)
+}
+
 func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
-	for _, in := range [][2]string{{"web.shop", ""}, {"Web.Shop.svc.clusterset.local.", ""},
+	for _, in := range [][2]string{{"web.shop", ""}, {"web.shop.svc.cluster.local", ""},
+		{"Web.Shop.svc.clusterset.local.", ""},
 		{"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"},
 		{"_http._tcp.web.shop.svc.clusterset.local", ""}, {"db-0.east.web.shop.svc.clusterset.local.", ""}} {
 		if got, err := explain.ParseName(in[0], in[1]); err != nil || got != web {
@@ -89,7 +130,7 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop",
-		"web.shop.svc.cluster.local", "-.shop"} {
+		"web.shop.svc.cluster.example", "-.shop"} {
 		if got, err := explain.ParseName(in, ""); err == nil ||
 			!strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
 			t.Errorf("%q: %v, %v", in, got, err)
@@ -97,30 +138,8 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 	}
 }
 
-func TestNamesThatMayBeMeant(t *testing.T) {
-	in := func(ns, name string) types.NamespacedName { return types.NamespacedName{Namespace: ns, Name: name} }
-	for _, c := range []struct {
-		asked, there types.NamespacedName
-		alike        bool
-	}{
-		{in("shop", "wbe"), web, true},
-		{in("shop", "webb"), web, true},
-		{in("store", "web"), web, true},
-		{web, web, false}, // it is there: nothing else was meant
-		{in("shop", "db"), web, false},
-		{in("shop", "api"), web, false},
-		{in("store", "wbe"), web, false},
-		{in("shop", "checkout-v2"), in("shop", "chekout"), false},
-		{in("shop", "checkuot"), in("shop", "checkout"), true},
-	} {
-		if got := explain.Similar(c.asked, c.there); got != c.alike {
-			t.Errorf("%v for %v: %v", c.asked, c.there, got)
-		}
-	}
-}
-
 func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
-	r := explain.Explain(member())
+	r := member().explain()
 	if r.Outcome != explain.Success || len(r.Findings) != 0 || len(r.Withheld) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -138,7 +157,7 @@ func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 func TestWideListsTheFirstEndpoints(t *testing.T) {
 	f := member()
 	f.Slices[0] = slice("west", 20, 3)
-	r := explain.Explain(f)
+	r := f.explain()
 	var plain, wide strings.Builder
 	explain.Print(&plain, &r, false, start)
 	explain.Print(&wide, &r, true, start)
@@ -156,7 +175,7 @@ func TestWideListsTheFirstEndpoints(t *testing.T) {
 	}
 }
 
-func headless(f *explain.Facts) {
+func headless(f *world) {
 	f.Import.Spec.Type, f.Import.Spec.IPs = mcsv1beta1.Headless, nil
 	for i := range f.Records {
 		f.Records[i].Spec.Type = mcsv1beta1.Headless
@@ -169,7 +188,7 @@ func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
 	f.Slices[1] = slice("east", 1, 1)
 	host := "db-0"
 	f.Slices[1].Endpoints[0].Hostname = &host
-	r := explain.Explain(f)
+	r := f.explain()
 	if len(r.Answers) != 2 || len(r.Answers[0].Data) != 2 || len(r.Answers[1].Data) != 2 {
 		t.Errorf("answers %+v", r.Answers)
 	}
@@ -195,7 +214,7 @@ func TestN15EndpointsAreNamedAsCoreDNSNamesThem(t *testing.T) {
 		for i, name := range []string{"web-5c2", "web-7d9"} {
 			f.Slices[0].Endpoints[i].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: name}
 		}
-		r := explain.Explain(f)
+		r := f.explain()
 		if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[0], want[0]+"west.") ||
 			!strings.HasPrefix(r.Hosts[1], want[1]+"west.") {
 			t.Errorf("%q: hosts %v, want %v", option, r.Hosts, want)
@@ -207,285 +226,79 @@ func condition(kind, status, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
 }
 
-func gone(f *explain.Facts) { f.Import, f.Slices = nil, nil }
+func gone(f *world) { f.Import, f.Slices = nil, nil }
 
-// seen has the agent have renewed its Lease on the hub so many seconds ago.
-func seen(f *explain.Facts, seconds int) {
-	at, renewed := metav1.NewTime(start), metav1.NewMicroTime(start)
-	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed,
-		ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
-	kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
-	f.Leases, f.Now = []coordinationv1.Lease{kept}, start.Add(time.Duration(seconds)*time.Second)
-}
-
-// causes are planted one at a time.
+// causes are planted one at a time: what is withheld, or noted of an exporter. package check has the findings.
 var causes = []struct {
 	name   string
-	change func(*explain.Facts)
-	want   string // in a problem, its remedy, or in what is withheld
+	change func(*world)
+	want   string // in what is printed
 }{
-	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no ClusterSet"},
-	{"not a member, and without an ID", func(f *explain.Facts) { f.Set, f.ID = "", ""; gone(f); f.Records = nil },
-		"→ kubectl clusterset join --hub-context=HUB --cluster-id ID"},
-	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false },
-		"kubectl create namespace shop"},
-	{"the namespace refuses imports", func(f *explain.Facts) { gone(f); f.Refuses = true },
-		"kubectl annotate namespace shop clusterset-dns.io/import-"},
-	{"a namespace that ClusterSets exclude", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Name.Namespace = nil, "kube-system"
-	}, "spec.namespaces of the ClusterSet"},
-	{"a Service in such a namespace", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Name.Namespace, f.Service = nil, "kube-system", &corev1.Service{}
-		seen(f, 41)
-	}, "ClusterSets exclude namespace kube-system by default\n  → use another namespace"},
-	{"a Service that cannot be exported", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Service = nil, &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
-		seen(f, 41)
-	}, "of type ExternalName, which cannot be exported\n  → create the Service in each cluster"},
-	{"a family that others lack", func(f *explain.Facts) {
-		f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	}, "the name has no IPv6 VIP, because not all exporters have that family (with it: west; without it: east)"},
-	{"an export to nobody", func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-			Annotations: map[string]string{clusterset.AnnotationExportTo: "cluster=wset, region=eu"}}}
-	}, "export-to names cluster wset, and this cluster knows no such member\n  → change the annotation " +
-		"clusterset-dns.io/export-to; to list members: kubectl clusterset status\n"},
-	{"the agent is down", gone,
-		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
-	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
-	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} },
-		"→ kubectl clusterset export web -n shop\n"},
-	{"it has the Service, and others export it", func(f *explain.Facts) { f.Service = &corev1.Service{} },
-		"! this cluster has a Service shop/web without a ServiceExport"},
-	{"mistaken namespace", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Similar = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
-	}, "kubectl clusterset explain web.store"},
-	{"the hub is not seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 41) },
-		"x when this cluster's agent last saw the hub, at 2026-01-02T03:04:05Z: no cluster exports the name\n  → " +
-			"kubectl clusterset doctor; then: in the cluster of the Service: kubectl clusterset export web"},
-	{"the hub is not seen, and it has the Service", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Service = nil,
-			&corev1.Service{}
-		seen(f, 41)
-	},
-		"at 2026-01-02T03:04:05Z: no cluster exports the name; this cluster has a Service"},
-	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
-		"at 2026-01-02T03:04:05Z: no cluster exports the name to this cluster, but there is"},
-	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) },
-		"x no cluster exports the name\n  → in the cluster of the Service: kubectl clusterset export web -n shop"},
-	{
-		"leaving",
-		func(f *explain.Facts) {
-			gone(f)
-			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
-		},
-		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
-			"no others\n  → to continue: kubectl clusterset leave --hub-context=HUB; without access to the hub, " +
-			"unless it has evicted this cluster: kubectl clusterset leave\n",
-	},
-	{"withdrawn by all", func(f *explain.Facts) {
-		gone(f)
-		for i := range f.Records {
-			f.Records[i].Spec.Withdrawn = true
-		}
-	}, "no cluster exports the name"},
-	{"a stray import", func(f *explain.Facts) { f.Records = nil }, "but there is a ServiceImport"},
-	{"a stray import, and exports to others", func(f *explain.Facts) {
-		f.Records = f.Records[1:]
-		f.Records[0].Spec.ExportTo = "cluster=north"
-	}, "! no cluster exports the name to this cluster, but there is a ServiceImport"},
-	{"no VIP", func(f *explain.Facts) {
-		f.Import.Spec.IPs = nil
-		f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
-	}, "the range is full"},
-	{"all pods down", func(f *explain.Facts) {
-		headless(f)
-		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "does not exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
-		"kubernetes.io/service-name=web; in cluster east: kubectl clusterset explain web.shop\n"},
-	{"all pods of a VIP down", func(f *explain.Facts) {
-		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "x no ready endpoint of east, west is imported: connections to its VIP fail\n  → kubectl -n shop get pods; "},
-	{"one cluster expired, and all pods of the other down", func(f *explain.Facts) {
-		f.Leases = []coordinationv1.Lease{dead("east")}
-		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
-	}, "x no ready endpoint of west is imported, and east has expired: connections to its VIP fail\n  → kubectl -n " +
-		"shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web; in cluster east: " +
-		"kubectl clusterset doctor\n"},
-	{"one cluster of a Headless name expired, and all pods of the other down", func(f *explain.Facts) {
-		headless(f)
-		f.Leases = []coordinationv1.Lease{dead("east")}
-		f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1)}
-	}, "x no ready endpoint of west is imported, and east has expired: a Headless name without ready endpoints does " +
-		"not exist\n  → kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
-		"kubernetes.io/service-name=web; in cluster east: kubectl clusterset doctor\n"},
-	{"one of three expired, and all pods of another down", func(f *explain.Facts) {
-		f.Records = append(f.Records, record("north", 3, nil))
-		f.Leases = []coordinationv1.Lease{dead("north")}
-		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
-	}, "! no ready endpoint of east is imported, and north has expired: the other clusters serve the name\n"},
-	{"every cluster expired", func(f *explain.Facts) {
-		f.Leases, f.Slices = []coordinationv1.Lease{dead("east"), dead("west")}, nil
-	}, "x east has expired, and west has expired: connections to its VIP fail\n" +
-		"  → in cluster east, west: kubectl clusterset doctor\n"},
-	{"all pods of one cluster down", func(f *explain.Facts) {
-		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
-	}, "! no ready endpoint of east is imported: the other clusters serve the name\n  → in cluster east: kubectl " +
-		"clusterset explain web.shop\n"},
-	{
-		"the Corefile has no block for the zone",
-		func(f *explain.Facts) { f.Corefile = ".:53 {\n forward . 10.0.0.1\n}\n" },
-		"is not served: this cluster's DNS is not configured for clusterset.local",
-	},
-	{"ports that some have", func(f *explain.Facts) {
-		f.Records[0].Spec.Ports = []hubv1alpha1.ServicePort{{Name: "alt", Protocol: corev1.ProtocolTCP, Port: 8081}}
-	}, "! port 80/TCP reaches only east; port 8081/TCP reaches only west\n"},
-	{"own export of no Service", func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{
-			condition("Valid", "False", "NoService", "there is no Service"),
-			condition("Ready", "False", "Pending", "waiting"),
-		}
-	}, "not valid (NoService): there is no Service\n  → create the Service, or kubectl -n shop delete serviceexport " +
-		"web\n\n"},
-	{"own export invalid", func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{
-			condition("Valid", "False", "NoService", "there is no Service"),
-		}
-	}, "not valid (NoService): there is no Service"},
-	{"own export invalid in part", func(f *explain.Facts) {
-		valid := conditions.ValidWithout(errors.New(`annotation preference: "prefer-locl"`))
-		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-		f.Export.Status.Conditions = []metav1.Condition{valid}
-	}, "! a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: " +
-		"annotation preference: \"prefer-locl\"\n  → " +
-		"kubectl -n shop edit serviceexport web\n"},
-	{"own export not published", func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{
-			condition("Ready", "False", "Pending", "waiting for the hub"),
-		}
-	}, "not on the hub (Pending): waiting for the hub"},
-	{
-		"own export unseen",
-		func(f *explain.Facts) { f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now() },
-		"x the agent has set no condition on this cluster's ServiceExport\n  → kubectl clusterset doctor\n",
-	},
-	{"own export unseen, for a user", func(f *explain.Facts) {
-		f.Export, f.Now, f.Set, f.NoAdmin = &mcsv1beta1.ServiceExport{}, time.Now(), "", true
-		f.Unread = []explain.Part{explain.Membership}
-	}, "x the agent has set no condition on this cluster's ServiceExport\n  → ask a cluster admin to run: kubectl " +
-		"clusterset doctor\n"},
-	{"an agent, and no member: it joins, or has left", func(f *explain.Facts) {
-		f.Set, f.Agent = "", true
-		gone(f)
-	}, "x this cluster is a member of no ClusterSet\n  → to finish joining: kubectl clusterset join " +
-		"--hub-context=HUB; to finish leaving: kubectl clusterset leave --hub-context=HUB\n"},
-	{"no member, for a user, who does not see that it is the hub", func(f *explain.Facts) {
-		f.Set, f.NoAdmin = "", true
-		gone(f)
-	}, "x this cluster is a member of no ClusterSet\n  → ask a cluster admin to run: kubectl clusterset doctor\n"},
-	{"own export is new", func(f *explain.Facts) {
-		f.Export, f.Now = &mcsv1beta1.ServiceExport{}, time.Now()
-		f.Export.CreationTimestamp = metav1.NewTime(f.Now.Add(-time.Second))
-	}, "! the agent has not read this cluster's new ServiceExport yet\n  → wait a moment and run the command again\n"},
-	{"conflict", func(f *explain.Facts) {
-		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict",
-			"Conflicting type.")}
-	}, "Conflicting type."},
-	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 },
+	{"a port lost", func(f *world) { f.Records[0].Spec.Ports[0].Port = 81 },
 		"an older export uses its name for another port"},
 	{
 		"no family in common",
-		func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+		func(f *world) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
 		"have only IPv4 in common",
 	},
-	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none was published"},
-	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" },
+	{"no endpoints arrived", func(f *world) { f.Slices = f.Slices[:1] }, "none was published"},
+	{"a foreign slice", func(f *world) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" },
 		"is no cluster ID"},
-	{"an import of another's", func(f *explain.Facts) {
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
-			"ServiceImport shop/web belongs to another program; kubectl annotate")}
-	}, "belongs to another program (NotOwned)"},
-	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" },
+	{"a record that is nonsense", func(f *world) { f.Records[0].Spec.Type = "Other" },
 		"the record is not valid"},
-	{"a record that is held", func(f *explain.Facts) {
+	{"a record that is held", func(f *world) {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent",
 			"the hub no longer shows it")}
 	}, "held: the hub no longer shows it"},
-	{"a cluster that is dead", func(f *explain.Facts) {
+	{"a cluster that is dead", func(f *world) {
 		noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		dead := coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
-				Labels:      map[string]string{liveness.LabelSource: "west"},
+				Labels:      map[string]string{liveness.LabelSource: "east"},
 				Annotations: map[string]string{},
 			},
 		}
 		dead.Spec.RenewTime = &noon
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
-	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; clients here do " +
+	}, "x cluster east has expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; " +
+		"clients here do " +
 		"not get its endpoints (onExpiry: Remove)"},
-	{"T3 a cluster that is damped", func(f *explain.Facts) {
-		damped := dead("west")
+	{"T3 a cluster that is damped", func(f *world) {
+		damped := dead("east")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
 		f.Leases = []coordinationv1.Lease{damped}
-	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as " +
+	}, "x cluster east has expired: it expired repeatedly, renews its Lease on the hub again since " +
+		"2026-01-01T12:00:30Z, and counts as " +
 		"live at most 5m0s after that; clients here do not get its endpoints (onExpiry: Remove)"},
-	{"F4 a cluster that is not reached", func(f *explain.Facts) {
-		gone := dead("west")
+	{"F4 a cluster that is not reached", func(f *world) {
+		gone := dead("east")
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Unreachable, Since: at}, at).Write(&gone, 0)
 		f.Leases = []coordinationv1.Lease{gone}
-	}, "expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while others did; " +
+	}, "x cluster east has expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while " +
+		"others did; " +
 		"clients here do not get its endpoints (onExpiry: Remove)"},
-	{"a cluster whose agent is silent", func(f *explain.Facts) {
+	{"a cluster whose agent is silent", func(f *world) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
 	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay for an hour"},
-	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *explain.Facts) {
+	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *world) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Silent, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
 	}, "since 2026-01-01T12:00:09Z its agent does not answer here: its endpoints stay until its Lease has expired"},
-	{"onExpiry keeps the endpoints", func(f *explain.Facts) {
-		kept := dead("west")
+	{"onExpiry keeps the endpoints", func(f *world) {
+		kept := dead("east")
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryKeep}.Write(kept.Annotations)
 		f.Leases = []coordinationv1.Lease{kept}
 	}, "clients here still get its endpoints (onExpiry: Keep)"},
-	{"the agent knows what is wrong", func(f *explain.Facts) {
-		f.Known = []report.Finding{report.Errorf("do it", "the agent may not list serviceexports")}
-		gone(f)
-	}, "(in cluster west)\n\nx the agent may not list serviceexports\n  → do it\n"},
-	{"this cluster's agent does not run", func(f *explain.Facts) {
-		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
-		kept.Name, kept.ManagedFields = clusterset.LeaseRenewed, []metav1.ManagedFieldsEntry{{Time: &noon}}
-		kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
-		f.Leases, f.Now = []coordinationv1.Lease{kept}, noon.Add(time.Minute)
-	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes are missing here, those " +
-		"of this cluster included if the agent does not run\n  → kubectl clusterset doctor\n"},
-	{"this cluster's agent is scaled to 0", func(f *explain.Facts) { f.AgentStopped = true },
-		"x this cluster's agent is scaled to 0: what it has imported is as it left it, this cluster's own endpoints " +
-			"included\n  → kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2\n"},
-	{"a preference for a cluster that does not export it", func(f *explain.Facts) {
-		for i := range f.Records {
-			f.Records[i].Spec.Preference = "cluster=wst,any"
-		}
-	}, "the preference names cluster wst, which does not export the name"},
-	{"a preference", func(f *explain.Facts) {
+	{"a preference", func(f *world) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"
 		}
@@ -495,20 +308,20 @@ var causes = []struct {
 
 // TestWhatIsNotCountedIsNotCounted: that no endpoint of it is here says nothing about the exporter.
 func TestWhatIsNotCountedIsNotCounted(t *testing.T) {
-	for name, edit := range map[string]func(*explain.Facts){
-		"foreign": func(f *explain.Facts) {
+	for name, edit := range map[string]func(*world){
+		"foreign": func(f *world) {
 			f.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
 				"ServiceImport shop/web belongs to another program; kubectl annotate")}
 			f.Slices = nil
 		},
-		"no namespace": func(f *explain.Facts) {
-			f.NamespaceExists = false
+		"no namespace": func(f *world) {
+			f.Namespaces = nil
 			gone(f)
 		},
 	} {
 		f := member()
 		edit(f)
-		r := explain.Explain(f)
+		r := f.explain()
 		out := text(&r)
 		for _, wrong := range []string{"no ready endpoint", "none was published"} {
 			if strings.Contains(out, wrong) || !r.Exporters[0].NotCounted {
@@ -521,10 +334,10 @@ func TestWhatIsNotCountedIsNotCounted(t *testing.T) {
 func TestTheCauseIsNamed(t *testing.T) {
 	for _, c := range causes {
 		t.Run(c.name, func(t *testing.T) {
-			sound := explain.Explain(member())
+			sound := member().explain()
 			f := member()
 			c.change(f)
-			r := explain.Explain(f)
+			r := f.explain()
 			if was := text(&sound); strings.Contains(was, c.want) {
 				t.Fatalf("it says so without a cause:\n%s", was)
 			}
@@ -532,118 +345,6 @@ func TestTheCauseIsNamed(t *testing.T) {
 				t.Errorf("no %q in:\n%s", c.want, got)
 			}
 		})
-	}
-}
-
-// TestAMemberThatIsLeavingHasNoOtherFinding, with or without an import, and with an export that has no condition.
-func TestAMemberThatIsLeavingHasNoOtherFinding(t *testing.T) {
-	for name, change := range map[string]func(*explain.Facts){"an import": func(*explain.Facts) {}, "no import": gone} {
-		f := member()
-		change(f)
-		f.Records, f.Leaving, f.Export, f.Service = nil, true, &mcsv1beta1.ServiceExport{}, &corev1.Service{}
-		if r := explain.Explain(f); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What,
-			"is leaving ClusterSet blue") {
-			t.Errorf("%s: %+v", name, r.Findings)
-		}
-	}
-}
-
-// TestAnExportThatCannotBeReadIsNoReasonToDelete: its ServiceImport is live, and another version may have written the
-// record.
-func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
-	for name, change := range map[string]func(*explain.Facts){"with an import": func(*explain.Facts) {},
-		"without": gone} {
-		f := member()
-		change(f)
-		for i := range f.Records {
-			f.Records[i].Spec.Type = "Newer"
-		}
-		r := explain.Explain(f)
-		if got := text(&r); strings.Contains(got, "delete serviceimport") ||
-			strings.Contains(got, "no cluster exports the name") {
-			t.Errorf("%s:\n%s", name, got)
-		}
-		for i, cluster := range []string{"west", "east"} {
-			if len(r.Findings) != 2 || !strings.Contains(r.Findings[i].What, "parsing the export of cluster "+
-				cluster+" failed: ") || !strings.Contains(r.Findings[i].Remedy, "same version") {
-				t.Errorf("%s: %+v", name, r.Findings)
-			}
-		}
-	}
-}
-
-// TestADeveloperIsToldToExport: the roles view and edit of a namespace do not show what other clusters export.
-func TestADeveloperIsToldToExport(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*explain.Facts)
-		want   string
-	}{
-		"the Service is here": {func(f *explain.Facts) { f.Service = &corev1.Service{} },
-			"x as far as you may read, no cluster exports the name; this cluster has a Service shop/web without a " +
-				"ServiceExport\n  → kubectl clusterset export web -n shop\n"},
-		"it is elsewhere": {func(*explain.Facts) {}, "x as far as you may read, no cluster exports the name\n  " +
-			"→ in the cluster of the Service: kubectl clusterset export web -n shop; "},
-		"the namespace refuses imports": {func(f *explain.Facts) { f.Refuses = true },
-			"! namespace shop of this cluster refuses imports\n"},
-	} {
-		f := member()
-		gone(f)
-		f.ID, f.Set, f.Records = "", "", nil
-		f.Unread = []explain.Part{explain.Membership, explain.Leases, explain.Records, explain.Others}
-		c.change(f)
-		r := explain.Explain(f)
-		if got := text(&r); len(r.Findings) != 1 || !strings.Contains(got, c.want) {
-			t.Errorf("%s: no %q in\n%s", name, c.want, got)
-		}
-	}
-}
-
-// TestNothingIsConcludedFromWhatWasNotRead, and each right that lacks is said in one line.
-func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
-	all := []explain.Part{
-		explain.Membership,
-		explain.Namespace,
-		explain.Services,
-		explain.Exports,
-		explain.Endpoints,
-		explain.Records,
-		explain.Leases,
-		explain.Others,
-	}
-	for name, change := range map[string]func(*explain.Facts){"a VIP": func(*explain.Facts) {}, "headless": headless,
-		"no import": gone} {
-		f := member()
-		change(f)
-		f.ID, f.Set, f.NamespaceExists, f.Records, f.Slices, f.Unread = "", "", false, nil, nil, all
-		r := explain.Explain(f)
-		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown,
-			"no import": explain.NameError}[name]
-		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
-			t.Errorf("%s: %+v", name, r)
-		}
-		if got := text(&r); !strings.Contains(got, "\n? you lack the right to read clusterproperties\n"+
-			"? you lack the right to read namespaces\n? you lack") || strings.Count(got, "→") != 1 {
-			t.Errorf("%s:\n%s", name, got)
-		}
-	}
-	view := []explain.Part{explain.Membership, explain.Leases, explain.Records} // what the ClusterRole view lacks
-	for ready, want := range map[int]string{1: "", 0: "no endpoint is ready in a cluster that exports it, or that " +
-		"cluster has expired: connections fail\n  → in cluster east: kubectl clusterset explain web.shop\n"} {
-		f := member()
-		f.Import.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
-		f.ID, f.Set, f.Records, f.Unread = "", "", nil, view
-		f.Slices = []discoveryv1.EndpointSlice{slice("east", ready, 1)}
-		r := explain.Explain(f)
-		got := text(&r)
-		if len(r.Findings) > 0 != (want != "") || !strings.Contains(got, want) ||
-			!strings.Contains(got, "serviceexportrecords in clusterset-system\n  → ask a cluster admin to run the") {
-			t.Errorf("%d ready: no %q in\n%s", ready, want, got)
-		}
-	}
-	f := member()
-	f.Slices, f.Unread = nil, []explain.Part{explain.Endpoints}
-	if r := explain.Explain(f); len(r.Withheld) > 0 || !r.Exporters[0].NotCounted {
-		t.Errorf("%+v %+v", r.Withheld, r.Exporters)
 	}
 }
 
@@ -658,8 +359,8 @@ func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
 	f.Records[0].Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	f.Records[0].Spec.Ports = append(f.Records[0].Spec.Ports, hubv1alpha1.ServicePort{Name: "admin",
 		Protocol: corev1.ProtocolTCP, Port: 9000})
-	r := explain.Explain(f)
-	got := map[string]explain.Property{}
+	r := f.explain()
+	got := map[string]check.Property{}
 	for _, p := range r.Properties {
 		got[p.Name+" "+p.Value] = p
 	}
@@ -668,31 +369,6 @@ func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
 	}
 	if p := got["port admin 9000/TCP"]; p.From != "west" || p.Others["east"] != "not exposed" {
 		t.Errorf("%+v", r.Properties)
-	}
-}
-
-// TestWhereAVIPComesFrom: the smallest range that holds it, and for whom that is.
-func TestWhereAVIPComesFrom(t *testing.T) {
-	f := member()
-	vip := netip.MustParseAddr(f.Import.Spec.IPs[0])
-	if got := explain.Explain(f).VIPs; got != nil {
-		t.Errorf("without ServiceCIDRs: %+v", got)
-	}
-	f.Ranges = []ipam.Range{
-		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), VIPs: true},
-		{Name: "kubernetes", Prefix: netip.PrefixFrom(vip, 16).Masked()},
-	}
-	r := explain.Explain(f)
-	if got := r.VIPs; len(got) != 1 || got[0].ServiceCIDR != "small" || !strings.Contains(text(&r), "VIPs first") {
-		t.Errorf("%+v", got)
-	}
-	f.Ranges = f.Ranges[1:]
-	if got := explain.Explain(f).VIPs; got[0].ServiceCIDR != "kubernetes" || got[0].Use != "any Service" {
-		t.Errorf("%+v", got)
-	}
-	f.Ranges[0].Prefix = netip.MustParsePrefix("192.0.2.0/24")
-	if got := explain.Explain(f).VIPs; got[0].Range != "none" {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -755,7 +431,7 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 			f.Leases = []coordinationv1.Lease{dead("south")}
 			f.Outside = c.outside
 			var text strings.Builder
-			r := explain.Explain(f)
+			r := f.explain()
 			explain.Print(&text, &r, false, start)
 			_, table, _ := strings.Cut(text.String(), "FOR CLIENTS OUTSIDE")
 			var rows []string
@@ -769,23 +445,6 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 	}
 }
 
-func TestF5AnExportThatIsNotPublishedOutsideSaysWhy(t *testing.T) {
-	f := member()
-	f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Annotations: map[string]string{external.Label: "true"},
-	}}
-	f.Export.Status.Conditions = []metav1.Condition{
-		conditions.ValidWithout(errors.New("annotation clusterset-dns.io/external: the Service is of type ClusterIP")),
-	}
-	found := false
-	for _, x := range explain.Explain(f).Findings {
-		found = found || strings.Contains(x.What, "of type ClusterIP")
-	}
-	if !found {
-		t.Errorf("%+v", explain.Explain(f).Findings)
-	}
-}
-
 // TestF5WhichClusterAClientGets: the answer is one of the clusters with a share, it stays, and clients are spread.
 func TestF5WhichClusterAClientGets(t *testing.T) {
 	f := member()
@@ -793,14 +452,14 @@ func TestF5WhichClusterAClientGets(t *testing.T) {
 		outside("east", "192.0.2.1", "100", true), outside("west", "192.0.2.2", "100", true),
 		outside("north", "192.0.2.3", "100", false),
 	}
-	if r := explain.Explain(f); len(r.Chosen) > 0 {
+	if r := f.explain(); len(r.Chosen) > 0 {
 		t.Errorf("nobody asked for %v", r.Chosen)
 	}
 	got := map[string]int{}
 	for i := range 64 {
 		f.From = netip.AddrFrom4([4]byte{203, 0, byte(i), 7})
-		r := explain.Explain(f)
-		if len(r.Chosen) != 1 || r.Chosen[0].Type != "A" || r.Chosen[0] != explain.Explain(f).Chosen[0] {
+		r := f.explain()
+		if len(r.Chosen) != 1 || r.Chosen[0].Type != "A" || r.Chosen[0] != f.explain().Chosen[0] {
 			t.Fatalf("%+v", r.Chosen)
 		}
 		got[r.Chosen[0].Cluster]++

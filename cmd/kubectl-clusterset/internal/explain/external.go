@@ -2,10 +2,15 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 )
@@ -26,14 +31,18 @@ type External struct {
 }
 
 // external fills what the slices for clients outside say, as of this cluster: by the code of CoreDNS.
-func (r *Report) external(f *Facts) {
-	service := endpointslice.Service(f.Name.Name+"."+f.Name.Namespace, f.Outside)
+func (r *Report) external(w *check.World, from netip.Addr) {
+	n := w.Asked()
+	outside := slices.DeleteFunc(slices.Clone(w.Member.Outside), func(s discoveryv1.EndpointSlice) bool {
+		return s.Namespace != n.Namespace || s.Labels[external.Label] != n.NamespacedName.Name
+	})
+	service := endpointslice.Service(n.String(), outside)
 	if service == nil {
 		return
 	}
 	locations := map[string]string{} // as they are written
-	for i := range f.Outside {
-		s := &f.Outside[i]
+	for i := range outside {
+		s := &outside[i]
 		locations[s.Labels[endpointslice.LabelCluster]] = s.Annotations[endpointslice.AnnotationLocation]
 	}
 	shares := service.Shares()
@@ -48,20 +57,20 @@ func (r *Report) external(f *Facts) {
 			x.Addresses = []string{strings.TrimSuffix(alias, ".")}
 		}
 		if !x.Up {
-			x.Why = r.whyDown(f, x.Cluster)
+			x.Why = r.whyDown(x.Cluster)
 		}
 		r.External = append(r.External, x)
 	}
-	if !f.From.IsValid() {
+	if !from.IsValid() {
 		return
 	}
-	client := names.NewClient(f.From, names.Location{}, "")
+	client := names.NewClient(from, names.Location{}, "")
 	for _, q := range []struct {
 		text string
 		of   names.Type
 	}{{"A", names.V4}, {"AAAA", names.V6}} {
 		if c, _ := service.Choose("", q.of, client); c != nil {
-			r.Chosen = append(r.Chosen, Chosen{f.From.String(), q.text, c.ID})
+			r.Chosen = append(r.Chosen, Chosen{from.String(), q.text, c.ID})
 		}
 	}
 }
@@ -74,7 +83,7 @@ type Chosen struct {
 }
 
 // whyDown returns why no client gets a cluster, as far as this cluster shows it.
-func (r *Report) whyDown(f *Facts, cluster string) string {
+func (r *Report) whyDown(cluster string) string {
 	for i := range r.Exporters {
 		if x := &r.Exporters[i]; x.Cluster == cluster && x.Ready == 0 && !x.NotCounted && x.Expired == "" {
 			return "no endpoint of the Service is ready there"

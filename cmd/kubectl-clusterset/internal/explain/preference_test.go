@@ -5,10 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
@@ -33,7 +31,7 @@ func TestPreferenceOfTheCorefileIsTold(t *testing.T) {
 			zone := "z2"
 			f.Slices[1].Endpoints[1].Zone = &zone
 			f.Corefile = ".:53 {\n multicluster clusterset.local {\n" + c.options + "\n}\n}\n"
-			r := explain.Explain(f)
+			r := f.explain()
 			if got := strings.Join(r.Answers[0].Data, " "); got != c.answers {
 				t.Errorf("the answers are %s, want %s", got, c.answers)
 			}
@@ -46,35 +44,6 @@ func TestPreferenceOfTheCorefileIsTold(t *testing.T) {
 	}
 }
 
-// TestAPreferenceThatNobodyServesIsAnError, and nobody gets the traffic.
-func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
-	f := member()
-	f.Records[1] = record("east", 2,
-		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "local" })
-	f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1), slice("east", 2, 0)}
-	f.Slices[1].Labels[endpoints.LabelStandby] = "true"
-	r := explain.Explain(f)
-	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
-		strings.Contains(got, "gets the traffic") || !strings.Contains(got, "/preference; or kubectl -n shop ") {
-		t.Error(got)
-	}
-
-	f.Records[1] = record("east", 2, func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "cluster=north" })
-	f.Slices[0] = slice("west", 1, 0)
-	f.Slices[0].Labels[endpoints.LabelStandby] = "true"
-	r = explain.Explain(f)
-	if got := text(&r); !strings.Contains(got, "connections to its VIP fail\n  → change the annotation") {
-		t.Errorf("all endpoints are ready:\n%s", got)
-	}
-
-	f.Records[0], f.Slices = record("north", 1, nil), f.Slices[1:]
-	f.Leases = []coordinationv1.Lease{dead("north")}
-	r = explain.Explain(f)
-	if got := text(&r); !strings.Contains(got, "/preference; or in cluster north: kubectl clusterset doctor\n") {
-		t.Error(got)
-	}
-}
-
 // TestAClusterWithTrafficInOneFamilyHasTraffic: order is by family, and a dual-stack cluster may serve one alone.
 func TestAClusterWithTrafficInOneFamilyHasTraffic(t *testing.T) {
 	f := member()
@@ -84,7 +53,7 @@ func TestAClusterWithTrafficInOneFamilyHasTraffic(t *testing.T) {
 	other := slice("east", 2, 0)
 	other.Name, other.AddressType = "derived-east-6", discoveryv1.AddressTypeIPv6
 	f.Slices = append(f.Slices, other)
-	r := explain.Explain(f)
+	r := f.explain()
 	if got := text(&r); strings.Contains(got, "no traffic from the VIP") {
 		t.Error(got)
 	}
@@ -96,7 +65,7 @@ func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 	f.Records[1] = record("east", 2,
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
 	f.Slices[1].Labels[endpoints.LabelStandby] = "true"
-	r := explain.Explain(f)
+	r := f.explain()
 	for _, want := range []string{"gets the traffic from the VIP (prefer-local)",
 		"no traffic from the VIP"} {
 		if !strings.Contains(text(&r), want) {
@@ -104,7 +73,7 @@ func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 		}
 	}
 	f = member()
-	if r := explain.Explain(f); strings.Contains(text(&r), "prefer") {
+	if r := f.explain(); strings.Contains(text(&r), "prefer") {
 		t.Errorf("nothing is preferred, and yet:\n%s", text(&r))
 	}
 }

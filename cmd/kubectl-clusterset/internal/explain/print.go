@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -34,10 +35,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		}
 		report.Note(out, "?", "you lack the right to read "+string(p), remedy)
 	}
-	var answers, hosts, vips, exporters, listed, properties, withheld, external [][]string
-	for _, v := range r.VIPs {
-		vips = append(vips, []string{v.Address, v.Range, v.ServiceCIDR, v.Use})
-	}
+	var answers, hosts, exporters, listed, properties, withheld, external [][]string
 	for _, a := range r.Answers {
 		for _, d := range a.Data {
 			answers = append(answers, []string{a.Type, a.Question, d})
@@ -65,6 +63,9 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 			strings.Join(e.Ports, ", "), ready, notReady, note(e)})
 	}
 	for _, p := range r.Properties {
+		if len(p.Others) == 0 && !wide && p.Name != "port" && !strings.HasPrefix(p.Name, "prefer") {
+			continue
+		}
 		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
 	}
 	for _, x := range r.Withheld {
@@ -72,7 +73,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	report.Table(out, "ANSWERS", nil, answers)
 	report.Table(out, "HOSTS", nil, hosts)
-	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
 	report.Table(out, "EXPORTED BY (oldest first)",
 		[]string{"CLUSTER", "EXPORTED FOR", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
 	report.Table(out, "ENDPOINTS", []string{"CLUSTER", "ADDRESS", "PORTS", ""}, listed)
@@ -92,7 +92,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 }
 
-func others(p *Property) string {
+func others(p *check.Property) string {
 	var out []string
 	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
 		v := p.Others[c]
@@ -136,7 +136,7 @@ func note(e *Exporter) string {
 		out = append(out, "held: "+e.Held)
 	}
 	if e.Expired != "" {
-		out = append(out, "expired: "+e.Expired)
+		out = append(out, "expired")
 	}
 	if e.AgentSilent != "" {
 		out = append(out,

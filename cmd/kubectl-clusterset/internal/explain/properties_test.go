@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -38,8 +38,8 @@ func TestADeadClusterIsTheReason(t *testing.T) {
 		f := member()
 		f.Leases = []coordinationv1.Lease{dead("west")}
 		f.Slices = append(endpoints, f.Slices[1])
-		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why,
-			"the cluster has expired: ") {
+		if r := f.explain(); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why,
+			"the cluster has expired") {
 			t.Errorf("%s: %+v", name, r.Withheld)
 		}
 	}
@@ -55,7 +55,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	for _, i := range []int{1, 2} {
 		f.Slices[i].Labels[endpoints.LabelStandby] = "true"
 	}
-	for _, x := range explain.Explain(f).Exporters {
+	for _, x := range f.explain().Exporters {
 		if x.NoTraffic != (x.Cluster != "west") {
 			t.Errorf("%+v", x)
 		}
@@ -64,7 +64,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	headless(f)
 	f.Records[0].Spec.Type = mcsv1beta1.ClusterSetIP // west, the younger
 	f.Corefile = ".:53 {\n multicluster {\n prefer local west\n}\n}\n"
-	r := explain.Explain(f)
+	r := f.explain()
 	if got := text(&r); strings.Contains(got, "gets the traffic") {
 		t.Error(got)
 	}
@@ -77,8 +77,8 @@ func TestFamiliesAreTheImports(t *testing.T) {
 		f.Records[i].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
 	f.Import.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	r := explain.Explain(f)
-	at := slices.IndexFunc(r.Properties, func(p explain.Property) bool { return p.Name == "ipFamilies" })
+	r := f.explain()
+	at := slices.IndexFunc(r.Properties, func(p check.Property) bool { return p.Name == "ipFamilies" })
 	if r.Properties[at].Value != "IPv4" || len(r.Properties[at].Others) != 2 {
 		t.Errorf("%+v", r.Properties[at])
 	}
@@ -87,7 +87,7 @@ func TestFamiliesAreTheImports(t *testing.T) {
 	f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
 	f.Slices[0].AddressType = discoveryv1.AddressTypeIPv6
 	f.Slices[0].Endpoints[0].Addresses = []string{"fd00::1"}
-	r = explain.Explain(f)
+	r = f.explain()
 	if len(r.Withheld) > 0 || !strings.Contains(text(&r), "AAAA") {
 		t.Errorf("%s", text(&r))
 	}
@@ -99,7 +99,7 @@ func TestAPodOfBothFamiliesCountsOnce(t *testing.T) {
 	six := slice("west", 2, 1)
 	six.AddressType = discoveryv1.AddressTypeIPv6
 	f.Slices = append(f.Slices, six, slice("west", 0, 1))
-	r := explain.Explain(f)
+	r := f.explain()
 	if x := r.Exporters[1]; x.Cluster != "west" || x.Ready != 2 || x.NotReady != 1 {
 		t.Errorf("%+v", x)
 	}

@@ -92,8 +92,7 @@ func failed(ctx context.Context, c *cluster.Cluster, err error, doing string, na
 		if err := role.OnlyHub(); err != nil {
 			return err
 		}
-		var none facts.Membership
-		return report.WithRemedy(err, "this cluster is no member; to make it one: "+none.Join())
+		return report.WithRemedy(err, "this cluster is no member; to make it one: "+facts.Join+" --cluster-id ID")
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 // the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
 // not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
-	lease := named(leases, clusterset.LeaseRenewed)
+	lease := Named(leases, clusterset.LeaseRenewed)
 	if lease == nil {
 		return at, false, false
 	}
@@ -48,8 +48,11 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 	return at, ok && Expired(lease, now), ok
 }
 
-// named returns the Lease with that name, or nil.
-func named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
+// AgentLease is the Lease in clusterset-system that the leading agent of a member renews.
+const AgentLease = "clusterset-controller"
+
+// Named returns the Lease with that name, or nil.
+func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == name })
 	if i < 0 {
 		return nil

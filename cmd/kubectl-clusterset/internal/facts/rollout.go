@@ -8,8 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the
@@ -31,33 +29,32 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 	return false, why
 }
 
-// Missing finds that replicas of a Deployment are missing or old: an error if none is available, and else a warning,
-// as during each rollout. It returns nil if all are new and available.
-func Missing(d *appsv1.Deployment, pods []corev1.Pod) *report.Finding {
+// Down is why a Deployment does not run as it should, and the command that shows more.
+type Down struct{ Why, Look string }
+
+// Missing returns why replicas of a Deployment are missing or old, as during each rollout; nil if all are new and
+// available, or there is no Deployment.
+func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
 	if d == nil {
 		return nil
 	}
 	kubectl := "kubectl -n " + d.Namespace
 	if ptr.Deref(d.Spec.Replicas, 1) == 0 {
-		return ptr.To(report.Errorf(kubectl+" scale deployment "+d.Name+" --replicas=2",
-			"Deployment %s is scaled to 0", d.Name))
+		return &Down{fmt.Sprintf("Deployment %s is scaled to 0", d.Name),
+			kubectl + " scale deployment " + d.Name + " --replicas=2"}
 	}
 	done, why := RolledOut(d, pods, math.MaxInt32)
 	if done {
 		return nil
 	}
-	remedy := kubectl + " describe deployment " + d.Name
+	look := kubectl + " describe deployment " + d.Name
 	for i := range pods {
 		if w := Waiting(&pods[i]); w != "" {
-			remedy = LookAt(&pods[i], w)
+			look = LookAt(&pods[i], w)
 			break
 		}
 	}
-	f := report.Warningf(remedy, "Deployment %s: %s", d.Name, why)
-	if d.Status.AvailableReplicas == 0 {
-		f.Severity = report.Error
-	}
-	return &f
+	return &Down{fmt.Sprintf("Deployment %s: %s", d.Name, why), look}
 }
 
 // LookAt is the command that shows more about a Pod that waits.

@@ -6,8 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
@@ -53,25 +51,26 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 	}
 }
 
-func TestARolloutIsNoErrorWhileAReplicaIsAvailable(t *testing.T) {
+func TestWhatOfADeploymentIsMissing(t *testing.T) {
 	replicas := func(all, updated, available int32) appsv1.DeploymentStatus {
 		return appsv1.DeploymentStatus{Replicas: all, UpdatedReplicas: updated, AvailableReplicas: available}
 	}
 	for name, c := range map[string]struct {
 		replicas int32
 		status   appsv1.DeploymentStatus
-		want     report.Severity // "" if nothing is missing
+		want     string // "" if nothing is missing
 	}{
 		"all new and available": {2, replicas(2, 2, 2), ""},
-		"an ordinary rollout":   {2, replicas(3, 1, 2), report.Warning},
-		"one Pod is missing":    {2, replicas(2, 2, 1), report.Warning},
-		"none is available":     {2, replicas(2, 2, 0), report.Error},
-		"scaled to 0":           {0, replicas(0, 0, 0), report.Error},
+		"an ordinary rollout":   {2, replicas(3, 1, 2), "Deployment d: 0 of 2 new replicas are available"},
+		"one Pod is missing":    {2, replicas(2, 2, 1), "Deployment d: 1 of 2 new replicas are available"},
+		"none is available":     {2, replicas(2, 2, 0), "Deployment d: 0 of 2 new replicas are available"},
+		"scaled to 0":           {0, replicas(0, 0, 0), "Deployment d is scaled to 0"},
 	} {
-		f := Missing(&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &c.replicas}, Status: c.status}, nil)
-		var got report.Severity
-		if f != nil {
-			got = f.Severity
+		d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &c.replicas}, Status: c.status}
+		d.Name = "d"
+		got := ""
+		if down := Missing(d, nil); down != nil {
+			got = down.Why
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

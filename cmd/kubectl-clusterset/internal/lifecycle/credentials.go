@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -260,7 +259,7 @@ func (j *join) await(ctx context.Context) error {
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
 		j.Say("next, unless this cluster's DNS answers clusterset.local already: %s\n"+
-			"then, check it: kubectl clusterset doctor --hub-context HUB", doctor.InstallDNS)
+			"then, check it: kubectl clusterset doctor --hub-context HUB", facts.InstallDNS)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -82,9 +82,9 @@ func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (clus
 	if err != nil {
 		return s, err
 	}
-	if doctor.TooOld(s.Version) {
+	if facts.TooOld(s.Version) {
 		return s, fmt.Errorf("%s runs Kubernetes %s, and %s is the oldest supported version: upgrade it first", c.Name,
-			s.Version, doctor.Oldest)
+			s.Version, facts.Oldest)
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil

@@ -14,7 +14,7 @@ func TestLinksLeadToASection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := regexp.MustCompile(`docs \+ "([^"#]+)(#[^"]+)?"`).FindAllStringSubmatch(string(source), -1)
+	links := regexp.MustCompile(`Docs \+ "([^"#]+)(#[^"]+)?"`).FindAllStringSubmatch(string(source), -1)
 	if len(links) == 0 {
 		t.Fatal("docs.go has no links")
 	}

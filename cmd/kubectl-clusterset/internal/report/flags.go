@@ -63,10 +63,15 @@ func Flag(name, value string) string {
 	if value == "" {
 		return ""
 	}
-	if unsafe.MatchString(value) {
-		value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+	return " --" + name + "=" + quote(value)
+}
+
+// quote returns a word for a shell.
+func quote(word string) string {
+	if unsafe.MatchString(word) {
+		word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
-	return " --" + name + "=" + value
+	return word
 }
 
 // again is an error whose commands name the same clusters.

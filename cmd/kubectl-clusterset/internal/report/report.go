@@ -28,10 +28,11 @@ const (
 // Finding is one thing that is wrong.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Check    string   `json:"check,omitempty"` // of doctor
-	About    string   `json:"about,omitempty"` // a member, a name, "hub" or "this cluster"
-	What     string   `json:"what"`
-	Remedy   string   `json:"remedy"` // a command, a URL, or both
+	Check    string   `json:"check,omitempty"`  // which one found it
+	About    []string `json:"about,omitempty"`  // names or clusters
+	What     string   `json:"what"`             //
+	Remedy   string   `json:"remedy,omitempty"` // a command
+	URL      string   `json:"url,omitempty"`    // of what it means, and what else to do
 }
 
 // Errorf returns a finding that keeps something from working.
@@ -42,12 +43,6 @@ func Errorf(remedy, what string, args ...any) Finding {
 // Warningf returns a finding that keeps nothing from working yet.
 func Warningf(remedy, what string, args ...any) Finding {
 	return Finding{Severity: Warning, What: fmt.Sprintf(what, args...), Remedy: remedy}
-}
-
-// On returns the finding as one about a member, a name or a cluster.
-func (f Finding) On(about string) Finding {
-	f.About = about
-	return f
 }
 
 // Tally is how many findings of each severity there are.
@@ -90,13 +85,10 @@ func Print(out io.Writer, findings []Finding) {
 			if f.Severity != s.severity {
 				continue
 			}
-			what := f.What
-			for _, prefix := range []string{f.About, f.Check} {
-				if prefix != "" {
-					what = prefix + ": " + what
-				}
+			Note(out, s.mark, f.What, f.Remedy)
+			if f.URL != "" {
+				fmt.Fprintf(out, "    %s\n", f.URL)
 			}
-			Note(out, s.mark, what, f.Remedy)
 		}
 	}
 }

@@ -12,14 +12,32 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
+// rows is how many names are shown, unless all are asked for.
+const rows = 20
+
 // Print writes the report for people. Ages are counted from now, by the hub's clock.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintln(out, headline(r))
-	if len(r.Findings) > 0 {
+	if len(r.Findings)+len(r.Lacks) > 0 {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
-	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS", "KUBERNETES", ""}
+	if len(r.Lacks) > 0 {
+		report.Note(out, "?", "not all was read, because you lack the rights: "+strings.Join(r.Lacks, ", "),
+			"run it as a cluster admin; "+report.DocsRights)
+	}
+	columns := []string{
+		"CLUSTER",
+		"JOINED",
+		"HEALTHY",
+		"EXPORTS",
+		"SEEN",
+		"ANSWERS",
+		"DNS",
+		"VERSION",
+		"KUBERNETES",
+		"",
+	}
 	if wide {
 		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}
@@ -42,13 +60,23 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "POOLS (mode "+r.VIPMode+")", []string{"POOL", "BLOCKS OF", "GRANTED", "FREE"}, pools)
 	report.Table(out, "BLOCKS", []string{"CLUSTER", "BLOCKS"}, blocks)
 	printNames(out, r, wide)
+	if wide {
+		versions := "\nVersions: kubectl-clusterset " + r.Client
+		if r.Here != nil && r.Here.DNSTag != "" {
+			versions += ", CoreDNS here " + r.Here.DNSTag
+		}
+		if r.HubVersion != "" {
+			versions += ", the hub's controller " + r.HubVersion
+		}
+		fmt.Fprintln(out, versions)
+	}
 	if r.Here != nil {
 		printHere(out, r, now)
 	}
 }
 
 func printNames(out io.Writer, r *Report, wide bool) {
-	columns := []string{"NAME", "TYPE", "EXPORTED BY", "CONFLICTS"}
+	columns := []string{"NAME", "TYPE", "EXPORTED BY (ready endpoints)", "CONFLICTS"}
 	if r.Here != nil {
 		columns = append(columns, "IMPORTED HERE")
 	}
@@ -59,36 +87,56 @@ func printNames(out io.Writer, r *Report, wide bool) {
 	if wide {
 		columns = append(columns, "IPS HERE")
 	}
-	var rows [][]string
-	for _, n := range r.Names {
+	shown := r.Names
+	if !wide && len(shown) > rows {
+		shown = shown[:rows]
+	}
+	var lines [][]string
+	for _, n := range shown {
 		conflicts := ""
-		if len(n.Conflicts) > 0 {
-			conflicts = strconv.Itoa(len(n.Conflicts))
+		if n.Conflicts > 0 {
+			conflicts = strconv.Itoa(n.Conflicts)
 		}
 		var exporters []string
-		for _, cluster := range n.Clusters {
-			said := cluster
-			if to := n.ExportTo[cluster]; to != "" {
-				said += " (to " + to + ")"
-			}
-			if slices.Contains(n.Idle, cluster) {
-				said += " (none ready)"
-			}
-			exporters = append(exporters, said)
+		for _, x := range n.Exporters {
+			exporters = append(exporters, x.String())
 		}
-		row := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ","), conflicts}
+		line := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ", "), conflicts}
 		if r.Here != nil {
-			row = append(row, map[bool]string{true: "yes", false: "no"}[n.Imported])
+			line = append(line, map[bool]string{true: "yes", false: "no"}[n.Imported])
 		}
 		if outside {
-			row = append(row, strings.Join(n.External, ","))
+			line = append(line, strings.Join(n.External, ","))
 		}
 		if wide {
-			row = append(row, strings.Join(n.IPs, ","))
+			line = append(line, strings.Join(n.IPs, ","))
 		}
-		rows = append(rows, row)
+		lines = append(lines, line)
 	}
-	report.Table(out, "NAMES", columns, rows)
+	report.Table(out, "NAMES", columns, lines)
+	if more := len(r.Names) - len(shown); more > 0 {
+		fmt.Fprintf(out, "  and %d more: -o wide\n", more)
+	}
+}
+
+// String returns the cluster with its ready endpoints.
+func (x *ExporterCell) String() string {
+	var of []string
+	switch {
+	case x.Expired:
+		of = append(of, "expired")
+	case x.Counted && x.Ready == x.Total:
+		of = append(of, strconv.Itoa(x.Ready))
+	case x.Counted:
+		of = append(of, fmt.Sprintf("%d of %d", x.Ready, x.Total))
+	}
+	if x.To != "" {
+		of = append(of, "to "+x.To)
+	}
+	if len(of) == 0 {
+		return x.Cluster
+	}
+	return x.Cluster + " (" + strings.Join(of, ", ") + ")"
 }
 
 func printHere(out io.Writer, r *Report, now time.Time) {
@@ -102,12 +150,15 @@ func printHere(out io.Writer, r *Report, now time.Time) {
 	if r.Cluster == "" {
 		return
 	}
-	seen := ""
-	if h.HubSeen != nil {
-		seen = fmt.Sprintf("; its agent last saw the hub %s ago", report.Age(now.Sub(*h.HubSeen)))
+	of := fmt.Sprintf("%s, %s with %s", report.Number(h.Exports, "export"), report.Number(h.Imports, "import"),
+		report.Number(h.VIPs, "IP"))
+	if len(r.Members) == 0 { // else its row has them
+		of += fmt.Sprintf("; DNS: %s; agent: %s", cmp.Or(h.DNS, "not known"), cmp.Or(h.Version, "not known"))
 	}
-	fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, report.Number(h.Exports, "export"),
-		report.Number(h.Imports, "import"), report.Number(h.VIPs, "IP"), seen)
+	if h.HubSeen != nil {
+		of += fmt.Sprintf("; its agent last saw the hub %s ago", report.Age(now.Sub(*h.HubSeen)))
+	}
+	fmt.Fprintf(out, "\nIn cluster %s: %s\n", r.Cluster, of)
 }
 
 func headline(r *Report) string {
@@ -131,8 +182,17 @@ func (m *MemberRow) row(wide bool, now time.Time) []string {
 	if m.Here {
 		here = "this cluster"
 	}
-	answers := strings.ToLower(cmp.Or(m.Reach, "-"))
-	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen, answers, m.Version}
+	out := []string{
+		m.Cluster,
+		m.Joined,
+		m.Healthy,
+		strconv.Itoa(m.Exports),
+		seen,
+		strings.ToLower(cmp.Or(m.Reach, "-")),
+		cmp.Or(m.DNS, "-"),
+		cmp.Or(m.Version, "-"),
+		cmp.Or(m.Kubernetes, "-"),
+	}
 	if wide {
 		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))
 	}

@@ -1,0 +1,218 @@
+// Package check finds what is wrong in a snapshot, and what to do. Every check is a row of one table; the engine runs
+// them, keeps consequences silent while their cause is found, and groups what one check finds of many names or
+// clusters. status, doctor and explain print what Run returns. The package reads no cluster.
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+)
+
+// Scope is what a check is about.
+type Scope string
+
+// The scopes, in the order in which they are shown.
+const (
+	Member Scope = "This cluster"
+	DNS    Scope = "Its DNS"
+	Set    Scope = "The hub and its members"
+	Names  Scope = "Names"
+	Asked  Scope = "The name that was asked for" // explain alone has read what these need
+)
+
+// Scopes are all scopes, in order.
+var Scopes = []Scope{Member, DNS, Set, Names, Asked}
+
+// Check is a row of the table.
+type Check struct {
+	ID    string // and the anchor in docs/checks.md
+	Scope Scope
+	Level report.Severity
+	Needs []snapshot.Part // if one of them was not read, the check is skipped
+	After []string        // causes: while one of them is found, this is silent
+	// One says what is wrong: %s is the name or cluster. Many says it of several: %d is how many.
+	One, Many string
+	Do        report.Step // what to do about the first
+	Means     string      // for docs/checks.md: what follows, and what else to know
+	Look      func(w *World) []Hit
+}
+
+// Hit is what a check has found of one name or cluster, or of this cluster.
+type Hit struct {
+	On     string      // a name or a cluster; "" for this cluster
+	Detail string      // follows the sentence
+	Do     report.Step // if it is another one than the check's
+	Level  report.Severity
+	After  []string // causes of this hit alone
+}
+
+// Result is what became of one check.
+type Result struct {
+	ID      string           `json:"check"`
+	Scope   Scope            `json:"scope"`
+	Skipped string           `json:"skipped,omitempty"` // why, or ""
+	Right   string           `json:"right,omitempty"`   // that the user lacks for it
+	Finding []report.Finding `json:"findings,omitempty"`
+}
+
+// World is a snapshot with what follows from it.
+type World struct {
+	*snapshot.Snapshot
+	Names []*Name
+	asked *types.NamespacedName
+}
+
+// See returns what follows from a snapshot; with a name, of that name only.
+func See(s *snapshot.Snapshot, asked *types.NamespacedName) *World {
+	w := &World{Snapshot: s, asked: asked}
+	w.Names = w.names(asked)
+	return w
+}
+
+// Asked returns the name that was asked for.
+func (w *World) Asked() *Name { return w.Names[0] }
+
+// concerns reports whether a finding is about the name that was asked for, if one was: it is about that name, its
+// namespace, this cluster, or a cluster that exports it.
+func (w *World) concerns(c *Check, on string) bool {
+	if w.asked == nil || on == "" {
+		return true
+	}
+	n := w.Asked()
+	return on == n.String() || on == n.Namespace || c.Scope == Set && slices.ContainsFunc(n.Exporters,
+		func(x Exporter) bool { return x.Cluster == on })
+}
+
+// applies reports whether a check can find anything in such a snapshot.
+func (w *World) applies(c *Check) bool {
+	if c.Scope == Asked {
+		return w.asked != nil && w.Member != nil
+	}
+	here := slices.ContainsFunc(c.Needs, func(p snapshot.Part) bool { return !p.OnHub() })
+	return w.Member != nil || !here && (c.Scope == Names || len(c.Needs) > 0)
+}
+
+// Run returns the results of all checks that apply, causes first.
+func Run(w *World) (out []Result) {
+	type found struct {
+		of *Check
+		on map[string]bool
+	}
+	causes := map[string]found{}
+	silenced := func(c *Check, h *Hit) bool {
+		return slices.ContainsFunc(slices.Concat(c.After, h.After), func(id string) bool {
+			cause, there := causes[id]
+			// Of the same kind of subject, the cause must be of the same one.
+			return there && (cause.on[""] || h.On == "" || cause.of.Scope != c.Scope || cause.on[h.On])
+		})
+	}
+	for i := range Table {
+		c := &Table[i]
+		if !w.applies(c) {
+			continue
+		}
+		r := Result{ID: c.ID, Scope: c.Scope}
+		for _, p := range c.Needs {
+			if lack, unread := w.Unread[p]; unread && r.Skipped == "" {
+				r.Skipped, r.Right = fmt.Sprintf("reading %s failed: %s", p, lack.Why), lack.Right
+				if lack.Why == snapshot.NotNamed {
+					r.Skipped = lack.Why
+				}
+			}
+			if r.Skipped == "" && !w.Is(p) {
+				r.Skipped = fmt.Sprintf("%s was not read", p)
+			}
+		}
+		if r.Skipped == "" {
+			var hits []Hit
+			f := found{c, map[string]bool{}}
+			for _, h := range c.Look(w) {
+				f.on[h.On] = true // a consequence silences its own consequences, too
+				if !silenced(c, &h) && w.concerns(c, h.On) {
+					hits = append(hits, h)
+				}
+			}
+			if len(f.on) > 0 {
+				causes[c.ID] = f
+			}
+			r.Finding = w.group(c, hits)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// named is how many names or clusters a finding about several lists.
+const named = 3
+
+// group returns one finding for all hits of a level.
+func (w *World) group(c *Check, hits []Hit) (out []report.Finding) {
+	for _, level := range []report.Severity{report.Error, report.Warning} {
+		var of []Hit
+		for _, h := range hits {
+			if h.Level == level || h.Level == "" && c.Level == level {
+				of = append(of, h)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		f := report.Finding{Severity: level, Check: c.ID, URL: URL(c.ID), What: c.One}
+		if strings.Contains(c.One, "%s") {
+			f.What = fmt.Sprintf(c.One, of[0].On)
+		}
+		detail := of[0].Detail
+		if len(of) > 1 {
+			var on []string
+			for _, h := range of {
+				f.About = append(f.About, h.On)
+				if len(on) < named && !slices.Contains(on, h.On) {
+					on = append(on, h.On)
+				}
+			}
+			slices.Sort(f.About)
+			if f.About = slices.Compact(f.About); len(f.About) > len(on) {
+				on = append(on, fmt.Sprintf("+%d", len(f.About)-len(on)))
+			}
+			if len(f.About) > 1 {
+				f.What = fmt.Sprintf(c.Many, len(f.About)) + ": " + strings.Join(on, ", ")
+				if detail != "" {
+					detail = of[0].On + ": " + detail
+				}
+			}
+		} else if of[0].On != "" {
+			f.About = []string{of[0].On}
+		}
+		switch {
+		case f.What == "":
+			f.What = detail
+		case detail != "":
+			f.What += ": " + detail
+		}
+		do := c.Do
+		if len(of[0].Do.Argv) > 0 {
+			do = of[0].Do
+		}
+		f.Remedy = w.Flags.Step(do.On(of[0].On))
+		out = append(out, f)
+	}
+	return out
+}
+
+// Findings returns the findings of results.
+func Findings(results []Result) []report.Finding {
+	out := []report.Finding{}
+	for _, r := range results {
+		out = append(out, r.Finding...)
+	}
+	return out
+}
+
+// URL returns where a check is explained.
+func URL(id string) string { return report.Docs + "checks.md#" + strings.ToLower(id) }

@@ -1,0 +1,294 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
+)
+
+const (
+	zone   = snapshot.Zone
+	plugin = "multicluster"
+)
+
+// installDNS is the step that brings all that DNS needs.
+func (w *World) installDNS() report.Step {
+	if w.Member.Running() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
+		return report.Here("kubectl clusterset dns install")
+	}
+	return report.Here(facts.InstallDNS)
+}
+
+// edit is the step that changes the Corefile of the cluster's CoreDNS.
+func (w *World) edit() report.Step {
+	name := "coredns"
+	if d := w.dns(); d.Config != nil {
+		name = cmp.Or(d.Config.Name, name)
+		if d.Custom != nil && d.Custom.ResourceVersion != "" { // kubectl edit takes both
+			name += " " + d.Custom.Name
+		}
+	}
+	return report.Here("kubectl -n kube-system edit configmap " + name)
+}
+
+// joined reports whether DNS is wanted here.
+func (w *World) joined() bool { return w.Member.Set() != "" && !w.Member.Leaving() }
+
+// dns returns what the cluster has for DNS; nothing if that was not read.
+func (w *World) dns() *dns.State {
+	if w.Member.DNS == nil {
+		return &dns.State{}
+	}
+	return w.Member.DNS
+}
+
+// corefile returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if there is none.
+func (w *World) corefile() (*corefile.Corefile, error) {
+	if w.dns().Corefile() == "" {
+		return nil, nil
+	}
+	return corefile.Parse(w.dns().Imported())
+}
+
+// sentOn reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was not read.
+func sentOn(c *corefile.Corefile) bool {
+	if slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
+		return false
+	}
+	b := c.For(zone, "53")
+	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
+}
+
+var dnsChecks = []Check{
+	{
+		ID:    "dns-corefile",
+		Scope: DNS,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Corefile, snapshot.Properties},
+		One:   "CoreDNS cannot use its Corefile",
+		Means: "It keeps its previous one, and does not start with this one. See [corefile.md](corefile.md).",
+		Look: func(w *World) []Hit {
+			c, err := w.corefile()
+			h := Hit{Do: w.edit()}
+			switch {
+			case err != nil:
+				h.Detail = err.Error()
+			case c != nil && c.Twice() != "":
+				h.Detail = "two server blocks are for " + c.Twice()
+			default:
+				return nil
+			}
+			return []Hit{h}
+		},
+	},
+	{
+		ID:    "dns-refused",
+		Scope: DNS,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Corefile},
+		After: []string{"dns-corefile"},
+		One:   "CoreDNS refuses its Corefile",
+		Means: "CoreDNS keeps its previous Corefile, and does not start with this one. `Unknown directive " +
+			"'multicluster'`: " +
+			"the image is not ours. `unknown option`: the image is older than the Corefile, or a word is wrong.",
+		Look: func(w *World) []Hit {
+			if w.Member.DNSRefusal == "" {
+				return nil
+			}
+			h := Hit{Detail: w.Member.DNSRefusal, Do: w.edit()}
+			if strings.Contains(h.Detail, "Unknown directive '"+plugin+"'") {
+				h.Do = w.installDNS()
+			}
+			return []Hit{h}
+		},
+	},
+	{
+		ID:    "dns-none",
+		Scope: DNS,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Corefile, snapshot.Properties},
+		After: []string{"dns-corefile"},
+		One:   "this cluster's DNS does not answer " + zone,
+		Means: "DNS was not installed, or an upgrade of the cluster has removed it. `dns install` writes what is " +
+			"missing, " +
+			"and shows it before. See [corefile.md](corefile.md).",
+		Look: func(w *World) []Hit {
+			c, err := w.corefile()
+			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
+				return nil
+			}
+			if _, line := w.Member.Plugin(); line != nil {
+				return nil
+			}
+			h := Hit{Do: w.installDNS(), Detail: "nothing in its Corefile is for it"}
+			b := c.For(zone, "53")
+			for i := range c.Blocks {
+				if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
+					h.Detail, h.Do = "multicluster is in a server block that gets no question for it", w.edit()
+				}
+			}
+			if b != nil && len(b.All(plugin)) > 0 {
+				h.Detail, h.Do = "multicluster is there, and not for this zone", w.edit()
+			}
+			if b != nil && inTree(b) {
+				h.Detail = "the option multicluster of the plugin kubernetes answers it, and only in part"
+			}
+			return []Hit{h}
+		},
+	},
+	{
+		ID: "dns-down", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.DNS, snapshot.Properties},
+		After: []string{"dns-refused"}, One: "no Pod of the cluster's DNS is available",
+		Means: "No name is answered here, neither of this cluster nor of others. If the log has " +
+			"`Unknown directive 'multicluster'`: `kubectl clusterset dns install --image=IMAGE`.",
+		Look: func(w *World) []Hit {
+			d := w.dns().Deployment
+			if d == nil || d.Status.AvailableReplicas > 0 ||
+				w.dns().Config == nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+				return nil
+			}
+			return w.down(facts.Missing(d, w.Member.DNSPods))
+		},
+	},
+	{
+		ID: "dns-replica", Scope: DNS, Level: report.Warning, Needs: []snapshot.Part{snapshot.DNS},
+		After: []string{"dns-refused", "dns-down"}, One: "a Pod of the cluster's DNS is not ready",
+		Means: "Others answer. If this is a new version or a new Corefile, it does not start.",
+		Look: func(w *World) []Hit {
+			if d := w.dns().Deployment; d == nil || d.Status.AvailableReplicas == 0 {
+				return nil
+			}
+			return w.down(facts.Missing(w.dns().Deployment, w.Member.DNSPods))
+		},
+	},
+	{
+		ID: "dns-beside", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.DNS},
+		One:   "our CoreDNS beside the cluster's DNS does not run as it should",
+		Means: "If no Pod of it is available, names of clusterset.local are not answered; others are.",
+		Look: func(w *World) []Hit {
+			out := w.down(facts.Missing(w.dns().Beside, w.Member.BesidePods))
+			if len(out) > 0 && w.dns().Beside.Status.AvailableReplicas > 0 {
+				out[0].Level = report.Warning
+			}
+			return out
+		},
+	},
+	{
+		ID: "dns-drift", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.Corefile, snapshot.Drift},
+		After: []string{"dns-none"}, One: "CoreDNS lacks rights that its plugin needs",
+		Means: "It cannot read ServiceImports, and answers SERVFAIL once it has restarted.",
+		Look: func(w *World) []Hit {
+			_, line := w.Member.Plugin()
+			if line == nil || line.Option("kubeconfig") != nil || len(w.Member.DNSDrift) == 0 {
+				return nil
+			}
+			return []Hit{{Detail: strings.Join(w.Member.DNSDrift, ", "), Do: w.installDNS()}}
+		},
+	},
+	{
+		ID:    "dns-node-cache",
+		Scope: DNS,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.DNS, snapshot.Properties},
+		After: []string{"dns-none"},
+		One:   "a DNS cache on the nodes does not forward " + zone,
+		Means: "Pods ask the cache, and cannot resolve the zone, or get addresses of removed endpoints. See " +
+			"[NodeLocal DNS](corefile.md#nodelocal-dns) for each kind of cache.",
+		Look: func(w *World) []Hit {
+			c := w.dns().Cache()
+			if c == nil || w.answers() && c.Name != localDNS || !w.joined() {
+				return nil
+			}
+			h := Hit{Detail: c.Name + ": " + c.Step}
+			if strings.HasPrefix(c.Step, "kubectl ") {
+				h = Hit{Detail: c.Name, Do: report.Here(c.Step)}
+			}
+			if c.Name == localDNS { // its configuration is not in the API server
+				h.Level = report.Warning
+			}
+			return []Hit{h}
+		},
+	},
+	{
+		ID:    "dns-stale",
+		Scope: DNS,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Corefile},
+		One:   "CoreDNS's cache serves stale answers of " + zone,
+		Means: "Clients get addresses of removed endpoints for up to an hour. Add " +
+			"`disable success clusterset.local` to " +
+			"`cache`.",
+		Look: func(w *World) []Hit {
+			c, err := w.corefile()
+			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {
+				return nil // multicluster keeps its own answers out of cache
+			}
+			return stale(w, c.For(zone, "53"))
+		},
+	},
+	{
+		ID: "dns-hidden", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.Corefile, snapshot.Imports},
+		One: "the Corefile hides names of %s", Many: "the Corefile hides names of %d namespaces",
+		Means: "The options `namespaces` and `noendpoints` of the plugin leave out names. See " +
+			"[corefile.md](corefile.md).",
+		Look: func(w *World) (out []Hit) {
+			_, line := w.Member.Plugin()
+			if line == nil {
+				return nil
+			}
+			only, none := line.Values("namespaces"), line.Option("noendpoints") != nil
+			for _, n := range w.Names {
+				switch {
+				case n.Import == nil || slices.ContainsFunc(out, func(h Hit) bool { return h.On == n.Namespace }):
+				case len(only) > 0 && !slices.Contains(only, n.Namespace):
+					out = append(out, Hit{On: n.Namespace, Do: w.edit(), Detail: "its option namespaces has " +
+						strings.Join(only, ", ")})
+				case none && n.Headless():
+					out = append(out, Hit{On: n.Namespace, Do: w.edit(), Detail: "its option noendpoints hides the " +
+						"Headless name " + n.String()})
+				}
+			}
+			return out
+		},
+	},
+}
+
+// localDNS is a cache whose configuration is not in the API server.
+const localDNS = "AKS LocalDNS"
+
+// inTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
+func inTree(b *corefile.Block) bool {
+	return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool { return l.Option(plugin) != nil })
+}
+
+// stale finds a cache that serves answers of our zone beyond their TTL.
+func stale(w *World, b *corefile.Block) []Hit {
+	serves := func(zones []string) bool {
+		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), zone) })
+	}
+	for _, l := range b.All("cache") {
+		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {
+			_, err := strconv.Atoi(a)
+			return err == nil
+		})
+		disabled := slices.ContainsFunc(l.Options("disable"), func(o *corefile.Line) bool {
+			args := o.Args()
+			return len(args) > 0 && args[0] == "success" && (len(args) == 1 || serves(args[1:]))
+		})
+		if (len(zones) == 0 || serves(zones)) && l.Option("serve_stale") != nil && !disabled {
+			return []Hit{{Detail: fmt.Sprintf("%q", strings.Join(l.Words, " ")), Do: w.edit()}}
+		}
+	}
+	return nil
+}

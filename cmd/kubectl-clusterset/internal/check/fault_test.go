@@ -1,0 +1,437 @@
+package check_test
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+)
+
+// Where a finding is shown.
+const (
+	all     = "status doctor explain"
+	notName = "status doctor" // it does not concern web.shop
+	onlyAsk = "explain"       // it alone reads what shows it
+)
+
+// silent has agents not renew their Leases.
+func silent(s *snapshot.Snapshot, ids ...string) {
+	for _, id := range ids {
+		*s.Hub.Lease(id) = lease(id, 10*time.Minute)
+	}
+	for _, id := range ids {
+		if id == "east" {
+			s.Member.Leases[0], s.Member.Leases[1] = lease(facts.AgentLease, 10*time.Minute),
+				lease(clusterset.LeaseRenewed, 10*time.Minute)
+		}
+	}
+}
+
+// expire has west expire here.
+func expire(s *snapshot.Snapshot) {
+	s.Member.Leases[2] = source("west", true)
+	s.Member.Slices = s.Member.Slices[:1]
+	silent(s, "west")
+	state(s, "Expired", "This cluster sends no traffic to west, which neither answer nor renew their Leases")
+}
+
+func condition(kind, status, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
+}
+
+// faults are planted one at a time. Each has one finding, and what it causes has none.
+var faults = []struct {
+	name  string
+	shown string
+	plant func(s *snapshot.Snapshot)
+	says  string // the level's mark and the sentence
+	step  string // "" for the link alone
+}{
+	{"a cluster that has not joined", all, func(s *snapshot.Snapshot) {
+		s.Member.Properties, s.Member.Agent, s.Member.Credentials, s.Member.Leases = nil, nil, nil, nil
+		s.Member.Records, s.Member.Imports, s.Member.Slices, s.Hub = nil, nil, nil, nil
+		s.Member.Exports[0].Status.Conditions = nil
+		s.Member.Membership.Status.Conditions = nil
+		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "no flag names the hub"}
+	}, "x this cluster is a member of no ClusterSet: 1 ServiceExport without effect",
+		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue --cluster-id=ID"},
+	{"DNS was never installed", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n kubernetes cluster.local\n forward . /etc/resolv.conf\n}\n"
+		s.Member.DNS.Deployment.Annotations = nil
+		state(s, "NotServed", "The cluster's DNS does not know clusterset.local")
+	}, "x this cluster's DNS does not answer clusterset.local: nothing in its Corefile is for it",
+		"kubectl clusterset --context=east dns install"},
+	{"DNS was never installed, and the agent runs elsewhere", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n kubernetes cluster.local\n}\n"
+		s.Member.Membership.Status.Conditions[5].Status = metav1.ConditionUnknown
+	}, "x this cluster's DNS does not answer clusterset.local", "kubectl clusterset --context=east dns install"},
+	{"the zone is in a block that is not asked", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = "cluster.local:53 {\n multicluster\n}\n"
+		state(s, "NotServed", "The cluster's DNS does not know clusterset.local")
+	}, "x this cluster's DNS does not answer clusterset.local: multicluster is in a server block that gets no question",
+		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"the Corefile does not parse", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n multicluster\n"
+	}, "x CoreDNS cannot use its Corefile: ", "kubectl --context=east -n kube-system edit configmap coredns"},
+	{"CoreDNS refuses the Corefile", all, func(s *snapshot.Snapshot) {
+		s.Member.DNSRefusal = "[ERROR] plugin/reload: Corefile changed but reload failed: Corefile:4 - Error: " +
+			"unknown option 'x'"
+		s.Member.DNS.Deployment.Status.AvailableReplicas = 1
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x CoreDNS refuses its Corefile: [ERROR] plugin/reload",
+		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"no Pod of CoreDNS runs", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Deployment.Status.AvailableReplicas = 0
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x no Pod of the cluster's DNS is available: Deployment coredns: 0 of 2 new replicas are available",
+		"kubectl --context=east -n kube-system describe deployment coredns"},
+	{"CoreDNS lost its rights", all, func(s *snapshot.Snapshot) {
+		s.Member.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing"}
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: server misbehaving")
+	}, "x CoreDNS lacks rights that its plugin needs: ClusterRoleBinding clusterset-dns:coredns is missing",
+		"kubectl clusterset --context=east dns install"},
+	{"the agent says that DNS fails, and the Corefile is right", all, func(s *snapshot.Snapshot) {
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x The cluster's DNS does not answer for clusterset.local: timeout",
+		"kubectl --context=east -n kube-system logs -l k8s-app=kube-dns --tail=50"},
+	{"a namespace that the Corefile hides", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n multicluster {\n namespaces other\n }\n}\n"
+	}, "x the Corefile hides names of shop: its option namespaces has other",
+		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"the agent is scaled to 0", all, func(s *snapshot.Snapshot) {
+		none := int32(0)
+		s.Member.Agent.Spec.Replicas, s.Member.Agent.Status.AvailableReplicas = &none, 0
+		silent(s, "east")
+		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Pending", "the hub is not reached")
+	}, "x the agent is scaled to 0: exports and imports stay as they are",
+		"kubectl --context=east -n clusterset-system scale deployment clusterset-controller --replicas=2"},
+	{"the agent has no image", all, func(s *snapshot.Snapshot) {
+		s.Member.Agent.Status.AvailableReplicas = 0
+		s.Member.AgentPods = []corev1.Pod{{ObjectMeta: named("clusterset-system", "agent-1")}}
+		s.Member.AgentPods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
+		silent(s, "east")
+	}, "x the agent does not run: Deployment clusterset-controller: 0 of 2 new replicas are available; pod agent-1: " +
+		"ErrImagePull: not found", "kubectl --context=east -n clusterset-system describe pod agent-1"},
+	{"the agent's Deployment is gone", all, func(s *snapshot.Snapshot) {
+		s.Member.Agent = nil
+		silent(s, "east")
+	}, "x the agent is not there", "kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
+	{"the agent does not work, and its Pods are ready", all, func(s *snapshot.Snapshot) { silent(s, "east") },
+		"! the agent does not say how it is: no agent renews the Lease clusterset-controller",
+		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
+	{"the token expired", all, func(s *snapshot.Snapshot) {
+		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
+		*s.Hub.Lease("east") = lease("east", 10*time.Minute)
+		s.Member.Leases[1] = lease(clusterset.LeaseRenewed, 10*time.Minute)
+		s.Member.Agent.Status.AvailableReplicas = 0 // it is not ready while the hub refuses it
+		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "Unknown", "Pending", "refused")
+	}, "x The hub refuses the agent's token: Unauthorized",
+		"kubectl clusterset --context=east join --renew --hub-context=hub --hub-namespace=blue"},
+	{"the token expired, and the hub is asked with it", all, func(s *snapshot.Snapshot) {
+		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
+		s.Member.Leases[1] = lease(clusterset.LeaseRenewed, 10*time.Minute)
+		s.HubNamed, s.Hub = false, nil
+		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "Unauthorized"}
+	}, "x The hub refuses the agent's token: Unauthorized",
+		"kubectl clusterset --context=east join --renew --hub-context=hub --hub-namespace=blue"},
+	{"evicted, with 64 exports", all, func(s *snapshot.Snapshot) {
+		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
+		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
+		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
+		s.Member.Leases[1] = lease(clusterset.LeaseRenewed, 10*time.Minute)
+		for i := range 63 {
+			e := *s.Member.Exports[0].DeepCopy()
+			e.Name = fmt.Sprintf("s%02d", i)
+			e.Status.Conditions[1] = condition("Ready", "Unknown", "Pending", "refused")
+			s.Member.Exports = append(s.Member.Exports, e)
+		}
+	}, "x the hub does not know this cluster as a member: it has no ClusterProfile east",
+		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
+	{"the Secret is gone", all, func(s *snapshot.Snapshot) { s.Member.Credentials = nil },
+		"x the agent's credentials for the hub cannot be used: there is no Secret clusterset-system/hub-kubeconfig",
+		"kubectl clusterset --context=east join --renew --hub-context=hub --hub-namespace=blue"},
+	{"the agent lacks a right", all, func(s *snapshot.Snapshot) {
+		s.Member.Drift = []string{"ClusterRoleBinding clusterset-dns:agent is missing"}
+		state(s, "RightsMissingHere", "The agent may not list/watch serviceexports in this cluster")
+	}, "x this cluster differs from the manifests of this version: ClusterRoleBinding clusterset-dns:agent is missing",
+		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
+	{"a kind is gone", all, func(s *snapshot.Snapshot) {
+		s.Member.Unserved = []string{"ServiceExport"}
+		s.Member.Exports = nil
+	}, "x this cluster differs from the manifests of this version: kind ServiceExport is not served",
+		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
+	{"leaving", all, func(s *snapshot.Snapshot) {
+		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
+		s.Member.Imports, s.Member.Slices, s.Member.Records, s.Hub.Records = nil, nil, nil, nil
+	}, "! this cluster is leaving its ClusterSet: blue",
+		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
+	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
+		s.HubHere, s.Member.Agent = []string{"blue"}, nil
+		s.Member.Properties, s.Member.Leases, s.Member.Credentials = nil, nil, nil
+		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, nil
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
+		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
+		s.Hub.Role = facts.Role{MemberOf: "blue"}
+		s.Hub.Leader = nil
+		s.Unread[snapshot.Leader] = snapshot.Lack{Why: "not there"}
+	}, "x the cluster that you named as the hub is not this cluster's hub: --context and --hub-context look " +
+		"swapped", ""},
+	{"another hub", all, func(s *snapshot.Snapshot) {
+		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
+		s.Member.Membership.Status.Hub = "https://hub.example"
+	}, "x the cluster that you named as the hub is not this cluster's hub: the agent uses the hub at " +
+		"https://hub.example",
+		""},
+	{"another cluster has expired", all, expire,
+		"x cluster west has expired: it has not renewed its Lease on the hub since 2026-01-02T03:04:05Z or earlier; " +
+			"clients here do not get its endpoints (onExpiry: Remove)",
+		"in cluster west: kubectl clusterset doctor"},
+	{"another cluster is silent, and its endpoints answer", all, func(s *snapshot.Snapshot) { silent(s, "west") },
+		"x cluster west does not renew its Lease on the hub: it last did at 2026-01-02T02:54:05Z",
+		"in cluster west: kubectl clusterset doctor"},
+	{"another cluster lacks something", all, func(s *snapshot.Snapshot) {
+		s.Hub.Profiles[1].Status.Conditions = append(s.Hub.Profiles[1].Status.Conditions, condition(
+			inventoryv1alpha1.ConditionMemberReady,
+			"False",
+			"NotServed",
+			"The cluster's DNS does not know clusterset.local",
+		))
+	}, "! cluster west is not ready: The cluster's DNS does not know clusterset.local",
+		"in cluster west: kubectl clusterset doctor"},
+	{"two clusters do not reach each other", all, func(s *snapshot.Snapshot) {
+		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"east": now.Add(-3 * time.Minute)})
+	}, "! cluster west does not reach others: east (for 3m)", ""},
+	{"a clock is wrong", all, func(s *snapshot.Snapshot) {
+		ahead := metav1.NewMicroTime(now.Add(time.Minute))
+		s.Hub.Lease("west").Spec.RenewTime = &ahead
+	}, "! the clock of cluster west differs from the hub's: 1m1s ahead", ""},
+	{"the hub's controller is stopped", notName + " explain", func(s *snapshot.Snapshot) {
+		none := int32(0)
+		*s.Hub.Leader = lease("leader", 5*time.Minute)
+		s.Hub.Deployed.Spec.Replicas = &none
+	}, "! the hub's controller does not run as it should: nobody has renewed its Lease clusterset-hub-blue for 5m",
+		"kubectl --context=hub -n clusterset-system scale deployment clusterset-hub-blue --replicas=2"},
+	{"the ClusterSet is gone", all, func(s *snapshot.Snapshot) { s.Hub.Sets = nil },
+		"x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
+		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"a policy of the hub is gone", all, func(s *snapshot.Snapshot) {
+		s.Hub.Drift = []string{"ValidatingAdmissionPolicy clusterset-records.clusterset-dns.io is missing"}
+	}, "x the hub differs from the manifests of this version: ValidatingAdmissionPolicy clusterset-records",
+		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"all Pods of one cluster are down", all, func(s *snapshot.Snapshot) { s.Member.Slices[1] = slice("west", 0, 2) },
+		"! web.shop has no ready endpoint in some clusters: not ready in west",
+		"in cluster west: kubectl clusterset explain web.shop"},
+	{"all Pods are down", all, func(s *snapshot.Snapshot) {
+		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
+	}, "x no cluster has a ready endpoint of web.shop: connections fail: not ready in east, west",
+		"kubectl --context=east -n shop get pods"},
+	{"the preference leaves out who is ready", all, func(s *snapshot.Snapshot) {
+		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 2, 0)
+		s.Member.Slices[1].Labels[endpoints.LabelStandby] = "true"
+	}, "x the preference of web.shop selects no cluster with a ready endpoint",
+		"kubectl clusterset --context=east explain web.shop"},
+	{"the ports disagree", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Spec.Ports[0].Port = 8443
+		s.Hub.Records[1].Spec.Ports[0].Port = 8443
+	}, "! the clusters disagree about web.shop: port: http 80/TCP (east) is in effect, west has http 8443/TCP",
+		"kubectl clusterset --context=east explain web.shop"},
+	{"an export without a Service", all, func(s *snapshot.Snapshot) {
+		s.Member.Exports[0].Status.Conditions = []metav1.Condition{
+			condition("Valid", "False", "NoService", "There is no Service."),
+			condition("Ready", "False", "Pending", "waiting"),
+		}
+	}, "x the export of web.shop here is not valid: NoService: There is no Service",
+		"kubectl --context=east -n shop describe serviceexport web"},
+	{"the hub refuses a record", all, func(s *snapshot.Snapshot) {
+		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Failed", "denied by a policy")
+	}, "x the export of web.shop is not on the hub: Failed: denied by a policy",
+		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
+	{"another program's import", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
+			"ServiceImport shop/web belongs to another program")}
+		s.Member.Imports[0].Labels = nil
+	}, "x web.shop is not imported: an object of it is another program's: NotOwned: ServiceImport shop/web belongs",
+		"kubectl clusterset --context=east explain web.shop"},
+	{"addresses are refused", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
+			"EndpointsRefused", "address 172.20.0.1 is reserved")}
+		s.Member.Slices[1] = slice("west", 0, 0)
+	}, "x endpoints of web.shop are not imported: EndpointsRefused: address 172.20.0.1 is reserved",
+		"kubectl clusterset --context=east explain web.shop"},
+	{"the import has no VIP", all, func(s *snapshot.Snapshot) {
+		s.Member.Imports[0].Status.Conditions = []metav1.Condition{
+			condition("Ready", "False", "VIPRangeFull", "no address is free"),
+		}
+	}, "x the import of web.shop is not ready: VIPRangeFull: no address is free",
+		"kubectl --context=east -n shop describe serviceimport web"},
+	{"a record is held", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{
+			condition("Held", "True", "Absent", "the record is gone"),
+		}
+	}, "! the hub no longer shows the export of web.shop, and it is kept: west: the record is gone",
+		"kubectl --context=east -n clusterset-system get serviceexportrecords -o wide"},
+	{"ranges overlap", all, func(s *snapshot.Snapshot) {
+		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
+		state(s, "Overlap", "Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west")
+	}, "x Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west", ""},
+	{"ranges overlap, and the agent does not know", all, func(s *snapshot.Snapshot) {
+		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
+	}, "x cluster west exports endpoints in this cluster's own ranges: 10.0.119.1 is in 10.0.119.0/24",
+		"kubectl clusterset --context=east verify"},
+	{"private and public addresses", all, func(s *snapshot.Snapshot) {
+		for cluster, address := range map[string]string{"east": "203.0.113.7", "west": "10.1.2.3"} {
+			x := slice(cluster, 1, 0)
+			x.Labels = map[string]string{external.Label: "web", mcsv1beta1.LabelSourceCluster: cluster}
+			x.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{address}}}
+			s.Member.Outside = append(s.Member.Outside, x)
+		}
+	}, "! clients outside may get private addresses of web.shop: 10.1.2.3 of west; those of east are public", ""},
+	{"nobody exports the name", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
+		s.Hub.Records, s.Member.Services = nil, nil
+	}, "x no cluster exports web.shop", ""},
+	{"the Service here is not exported", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
+		s.Hub.Records = nil
+	}, "x no cluster exports web.shop: this cluster has a Service without a ServiceExport",
+		"kubectl clusterset --context=east export web -n shop"},
+	{"it is exported to others", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Services = nil, nil, nil, nil
+		s.Member.Records = s.Member.Records[1:]
+		s.Member.Records[0].Spec.ExportTo = "cluster=north"
+		s.Hub.Records = nil
+	}, "x web.shop is not exported to this cluster: cluster west exports it to cluster=north only", ""},
+	{"the namespace is not here", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Services = nil, nil, nil, nil
+		s.Member.Namespaces = nil
+		s.Member.Records, s.Hub.Records = s.Member.Records[1:], nil
+	}, "x this cluster has no namespace for web.shop", "kubectl --context=east create namespace shop"},
+	{"the namespace refuses imports", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Services = nil, nil, nil, nil
+		s.Member.Namespaces[0].Refuses = true
+		s.Member.Records, s.Hub.Records = s.Member.Records[1:], nil
+	}, "! the namespace of web.shop refuses imports in this cluster",
+		"kubectl --context=east annotate namespace shop clusterset-dns.io/import-"},
+	{"the agent makes no import", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Services = nil, nil, nil, nil
+		s.Member.Records, s.Hub.Records = s.Member.Records[1:], nil
+	}, "x the agent has not created a ServiceImport of web.shop: 1 export of it",
+		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
+	{"NodeLocal DNS does not know the zone", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.NodeLocal = nodeCache()
+		state(s, "NotServed", "The cluster's DNS does not know clusterset.local")
+	}, "x a DNS cache on the nodes does not forward clusterset.local: NodeLocal DNS of its own", ""},
+	{"Kubernetes is too old", all, func(s *snapshot.Snapshot) { s.Member.Version = "v1.31.4" },
+		"x Kubernetes is too old in this cluster: v1.31.4", ""},
+	{"the versions are too far apart", all, func(s *snapshot.Snapshot) { s.Release = "v0.4.0" },
+		"! the agent's version and this program's are too far apart: v0.1.0 and v0.4.0", ""},
+	{"a pool is no range", notName, func(s *snapshot.Snapshot) {
+		s.Hub.Sets[0].Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
+		s.Hub.Sets[0].Spec.VIPs.Pools = nil
+	}, "! the pools of VIPs are not as they should be (all): mode", "kubectl --context=hub -n blue edit clusterset " +
+		"blue"},
+}
+
+// nodeCache is NodeLocal DNSCache with a configuration of its own.
+func nodeCache() *appsv1.DaemonSet {
+	d := &appsv1.DaemonSet{ObjectMeta: named("kube-system", "node-local-dns")}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.k8s.io/dns/k8s-dns-node-cache:1.26"}}
+	return d
+}
+
+// views returns what each command finds.
+func views(s *snapshot.Snapshot) map[string][]report.Finding {
+	w := check.See(s, nil)
+	results := check.Run(w)
+	d := doctor.Examine(w, results)
+	asked := check.See(s, &web)
+	return map[string][]report.Finding{
+		"status":  status.Examine(w, results).Findings,
+		"doctor":  check.Findings(d.Outcomes),
+		"explain": explain.Explain(asked, check.Run(asked), netip.Addr{}).Findings,
+	}
+}
+
+func text(findings []report.Finding) string {
+	var out strings.Builder
+	report.Print(&out, findings)
+	return out.String()
+}
+
+func TestAHealthyClusterHasNoFinding(t *testing.T) {
+	for command, found := range views(healthy(t)) {
+		if len(found) > 0 {
+			t.Errorf("%s:\n%s", command, text(found))
+		}
+	}
+}
+
+// TestEachFaultHasOneFinding, the same in all commands, with the step that repairs it.
+func TestEachFaultHasOneFinding(t *testing.T) {
+	if len(faults) < 25 {
+		t.Fatal(len(faults))
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			s := healthy(t)
+			f.plant(s)
+			var first []report.Finding
+			for command, found := range views(s) {
+				if !strings.Contains(f.shown, command) {
+					continue
+				}
+				if first == nil {
+					first = found
+				}
+				if len(found) != 1 || !reflect.DeepEqual(found, first) {
+					t.Fatalf("%s:\n%s", command, text(found))
+				}
+			}
+			if got := text(first); !strings.HasPrefix(got, f.says) {
+				t.Errorf("no %q in:\n%s", f.says, got)
+			}
+			if step := first[0].Remedy; step != f.step && !strings.HasPrefix(step, f.step+" --image=") {
+				t.Errorf("the step is %q, want %q", step, f.step)
+			}
+		})
+	}
+}
+
+// TestManyAreOneFinding: what one check finds of many names is one line.
+func TestManyAreOneFinding(t *testing.T) {
+	s := healthy(t)
+	for i := range 63 {
+		e := *s.Member.Exports[0].DeepCopy()
+		e.Name = fmt.Sprintf("s%02d", i)
+		e.Status.Conditions[1] = condition("Ready", "False", "Failed", "denied")
+		s.Member.Exports = append(s.Member.Exports, e)
+	}
+	got := views(s)["status"]
+	if len(got) != 1 || len(got[0].About) != 63 || got[0].What !=
+		"63 exports are not on the hub: s00.shop, s01.shop, s02.shop, +60: s00.shop: Failed: denied" {
+		t.Errorf("%s", text(got))
+	}
+}

@@ -1,0 +1,445 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+)
+
+// Steps of several checks.
+var (
+	join     = report.Here("kubectl clusterset join --hub-context=HUB")
+	renew    = report.Here("kubectl clusterset join --renew --hub-context=HUB")
+	initHub  = report.Here("kubectl clusterset init --hub-context=HUB")
+	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
+	doctor   = report.There("kubectl clusterset doctor")
+	explain  = report.Here("kubectl clusterset explain {}")
+)
+
+// one is the only hit of a check about this cluster, if there is one.
+func one(is bool, detail string, args ...any) []Hit {
+	if !is {
+		return nil
+	}
+	return []Hit{{Detail: fmt.Sprintf(detail, args...)}}
+}
+
+var stopped = []string{"no-member", "agent-missing", "agent-stopped", "agent-down"}
+
+var memberChecks = []Check{
+	{
+		ID:    "no-member",
+		Scope: Member,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Properties, snapshot.Agent},
+		After: []string{"hub-wrong"},
+		One:   "this cluster is a member of no ClusterSet",
+		Do:    join,
+		Means: "Nothing of this project runs here, so names of clusterset.local do not exist and ServiceExports have " +
+			"no " +
+			"effect.",
+		Look: func(w *World) []Hit {
+			m := w.Member
+			if m.Set() != "" || m.Agent != nil {
+				return nil
+			}
+			h := Hit{Do: join}
+			if m.ID() == "" { // the UID of kube-system would become one
+				h.Do.Argv = append(slices.Clone(join.Argv), "--cluster-id=ID")
+			}
+			if n := len(m.Exports); n > 0 {
+				h.Detail = report.Number(n, "ServiceExport") + " without effect"
+			}
+			return []Hit{h}
+		},
+	},
+	{
+		ID:    "leaving",
+		Scope: Member,
+		Level: report.Warning,
+		Needs: []snapshot.Part{snapshot.Properties},
+		One:   "this cluster is leaving its ClusterSet",
+		Do:    report.Here("kubectl clusterset leave --hub-context=HUB"),
+		Means: "The agent deletes its imports and creates no others. Without access to the hub, or if the hub has " +
+			"evicted " +
+			"this cluster: `kubectl clusterset leave`.",
+		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
+	},
+	{
+		ID:    "cluster-id",
+		Scope: Member,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Properties},
+		One:   "the ClusterProperty cluster.clusterset.k8s.io is no cluster ID",
+		Do:    report.Here("kubectl clusterset leave"),
+		Means: "After that: `kubectl delete clusterproperty cluster.clusterset.k8s.io`, and join with " +
+			"`--cluster-id=ID`.",
+		Look: func(w *World) []Hit {
+			err := clusterset.CheckID(w.Member.ID())
+			return one(w.Member.Set() != "" && err != nil, "%v", err)
+		},
+	},
+	{
+		ID: "agent-missing", Scope: Member, Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Agent, snapshot.Properties}, Do: join,
+		One:   "the agent is not there: Deployment clusterset-system/clusterset-controller",
+		Means: "Exports and imports stay as they are. Answers and VIPs keep working.",
+		Look: func(w *World) []Hit {
+			return one(w.Member.Agent == nil && w.Member.Set() != "" && !w.agentLive(), "")
+		},
+	},
+	{
+		ID: "agent-stopped", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Agent},
+		One:   "the agent is scaled to 0: exports and imports stay as they are",
+		Do:    report.Here("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"),
+		Means: "This cluster's own endpoints are not updated, either. Other members drop them when they notice.",
+		Look: func(w *World) []Hit {
+			a := w.Member.Agent
+			return one(a != nil && ptr.Deref(a.Spec.Replicas, 1) == 0 && !w.agentLive(), "")
+		},
+	},
+	{
+		ID: "agent-down", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Agent},
+		After: []string{"agent-stopped"}, One: "the agent does not run",
+		Means: "The message has the reason of a Pod. If no node can pull the image: " +
+			"`kubectl clusterset join --hub-context=HUB --image=IMAGE`.",
+		Look: func(w *World) []Hit {
+			a := w.Member.Agent
+			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() {
+				return nil
+			}
+			return w.down(facts.Missing(a, w.Member.AgentPods))
+		},
+	},
+	{
+		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: []snapshot.Part{snapshot.Agent},
+		After: []string{"agent-stopped"}, One: "a replica of the agent does not run",
+		Means: "Another replica works. If this is a new version, it does not start.",
+		Look: func(w *World) []Hit {
+			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 {
+				return nil
+			}
+			return w.down(facts.Missing(w.Member.Agent, w.Member.AgentPods))
+		},
+	},
+	{
+		ID:    "agent-outdated",
+		Scope: Member,
+		Level: report.Warning,
+		Needs: []snapshot.Part{snapshot.Membership, snapshot.Leases, snapshot.Properties},
+		After: stopped,
+		One:   "the agent does not say how it is",
+		Do:    agentLog,
+		Means: "Its Membership is not there, or nobody renews the Lease `clusterset-controller` in " +
+			"`clusterset-system`.",
+		Look: func(w *World) []Hit {
+			why := w.outdated()
+			return one(
+				w.Member.Agent != nil && why != "" && !slices.Contains(w.Member.Unserved, "Membership"),
+				"%s",
+				why,
+			)
+		},
+	},
+	{
+		ID: "kubernetes-version", Scope: Member, Level: report.Error,
+		One: "Kubernetes is too old in this cluster", Means: "Upgrade it: the oldest version that works is " +
+			facts.Oldest + ".",
+		Look: func(w *World) []Hit { return one(facts.TooOld(w.Member.Version), "%s", w.Member.Version) },
+	},
+	{
+		ID:    "drift",
+		Scope: Member,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Drift, snapshot.Properties},
+		After: []string{"no-member"},
+		One:   "this cluster differs from the manifests of this version",
+		Do:    join,
+		Means: "Kinds, admission policies or rights of the agent are missing or of another version. `join` applies " +
+			"them " +
+			"again; if Helm or a Git repository owns them, upgrade it there. If the agent is newer than this " +
+			"program, use " +
+			"its version of `kubectl clusterset`.",
+		Look: func(w *World) []Hit {
+			return differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
+		},
+	},
+	{
+		ID:    "hub-drift",
+		Scope: Set,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.OfHub, snapshot.HubDrift},
+		After: []string{
+			"hub-wrong",
+			"set-none",
+		},
+		One: "the hub differs from the manifests of this version",
+		Do:  initHub,
+		Means: "Kinds or admission policies are missing or of another version: members may write what they must not, " +
+			"or " +
+			"cannot write. `init` applies them again; if Helm or a Git repository owns them, upgrade it there.",
+		Look: func(w *World) []Hit { return differs(w.Hub.Unserved, w.Hub.Drift, true) },
+	},
+	{
+		ID:    "hub-unlabelled",
+		Scope: Set,
+		Level: report.Error,
+		Needs: []snapshot.Part{snapshot.OfHub, snapshot.HubAdmin},
+		After: []string{"hub-wrong", "set-none"},
+		Do:    initHub,
+		One:   "the ClusterSet's namespace on the hub lacks the label " + clusterset.LabelSet,
+		Means: "No admission policy applies there, and each member can write the records of the others.",
+		Look:  func(w *World) []Hit { return one(!w.Hub.Labelled, "") },
+	},
+	{
+		ID:    "not-on-hub",
+		Scope: Member,
+		Level: report.Error,
+		Needs: []snapshot.Part{
+			snapshot.Properties,
+			snapshot.OfHub,
+			snapshot.Leases,
+		},
+		After: []string{"hub-wrong", "leaving"},
+		One:   "the hub does not know this cluster as a member",
+		Do:    join,
+		Means: "It was evicted, or the hub was restored from an earlier backup. `join` makes it a member again with " +
+			"its ID " +
+			"and VIPs. To remove what is left here instead: `kubectl clusterset leave --hub-context=HUB`.",
+		Look: func(w *World) []Hit {
+			set := w.Hub.Set()
+			return one(set != nil && set.Name == w.Member.Set() && w.Hub.Profile(w.Member.ID()) == nil,
+				"it has no ClusterProfile %s", w.Member.ID())
+		},
+	},
+	{
+		ID: "credentials", Scope: Member, Level: report.Error,
+		Needs: []snapshot.Part{snapshot.Secret, snapshot.Properties}, After: []string{"no-member", "not-on-hub"},
+		One: "the agent's credentials for the hub cannot be used", Do: renew,
+		Means: "The agent goes on with what it has read, until it starts again.",
+		Look: func(w *World) []Hit {
+			c := w.Member.Credentials
+			switch {
+			case w.Member.Set() == "" || w.states(reasons(hubv1alpha1.ConditionCredentialsValid)...):
+				return nil
+			case c == nil:
+				return one(true, "there is no Secret clusterset-system/%s", clusterset.SecretHub)
+			}
+			return one(c.Problem != "", "Secret clusterset-system/%s: %s", clusterset.SecretHub, c.Problem)
+		},
+	},
+	{
+		ID: "version-skew", Scope: Member, Level: report.Warning, Needs: []snapshot.Part{snapshot.Agent},
+		One: "the agent's version and this program's are too far apart",
+		Means: "Versions work together if their minor versions differ by one at most. See " +
+			"[Upgrading](operate.md#upgrading).",
+		Look: func(w *World) []Hit {
+			agent := facts.Version(w.Member.Agent)
+			return one(apart(w.Release, agent), "%s and %s", agent, w.Release)
+		},
+	},
+}
+
+// stateChecks are of what the agent says: one check for each reason of a condition of its Membership that is False.
+func stateChecks() (out []Check) {
+	causes := map[string][]string{
+		hubv1alpha1.ConditionCredentialsValid: {"not-on-hub"},
+		hubv1alpha1.ConditionAdmitted:         {"not-on-hub", "no-member", "leaving"},
+		hubv1alpha1.ConditionPermitted:        {"drift", "hub-drift", "not-on-hub"},
+		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent", "member-never"},
+		hubv1alpha1.ConditionDNSAnswers: {"dns-corefile", "dns-none", "dns-down", "dns-refused", "dns-node-cache",
+			"dns-beside", "dns-drift"},
+	}
+	for _, of := range health.Order {
+		for _, name := range health.Names() {
+			r := health.Reasons[name]
+			if r.Condition != of || r.Remedy == "" {
+				continue
+			}
+			c := Check{ID: name, Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Membership},
+				After: append(slices.Clone(stopped), causes[of]...), One: "", Do: report.Here(r.Command),
+				Look: func(w *World) []Hit {
+					for _, s := range w.stated() {
+						if s.Reason == name && s.Type == of {
+							return one(true, "%s", said(&s))
+						}
+					}
+					return nil
+				}}
+			switch of {
+			case hubv1alpha1.ConditionPeersReachable:
+				c.Level = report.Warning
+			case hubv1alpha1.ConditionDNSAnswers:
+				c.Scope = DNS
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+var lateChecks = []Check{
+	{
+		ID: "hub-unread", Scope: Set, Level: report.Error, After: slices.Concat(stopped, []string{"credentials"},
+			reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
+				hubv1alpha1.ConditionAdmitted)),
+		One: "reading the hub failed, so members are not shown",
+		Means: "Name the hub with its admin's credentials: `--hub-kubeconfig`, `--hub-context`; or the ClusterSet's " +
+			"namespace with `--hub-namespace`.",
+		Look: func(w *World) []Hit {
+			lack, unread := w.Unread[snapshot.OfHub]
+			admin := w.HubNamed || w.Is(snapshot.Secret) // who may not read the Secret is no admin
+			return one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
+		},
+	},
+	{
+		ID:    "hub-not-seen",
+		Scope: Member,
+		Level: report.Warning,
+		Needs: []snapshot.Part{snapshot.Leases, snapshot.Properties},
+		After: slices.Concat(stopped, []string{"not-on-hub", "agent-outdated"},
+			reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
+				hubv1alpha1.ConditionAdmitted)),
+		One: "the agent does not see the hub: later changes are missing here",
+		Do:  report.Here("kubectl clusterset doctor"),
+		Means: "Imports and answers stay as they are. Those of this cluster's exports that changed are old at the " +
+			"others.",
+		Look: func(w *World) []Hit {
+			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
+			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {
+				return nil
+			}
+			return one(w.Member.Set() != "" && seen && expired, "it last saw it at %s", at.UTC().Format(time.RFC3339))
+		},
+	},
+}
+
+// reasons returns the reasons with which conditions are False.
+func reasons(conditions ...string) (out []string) {
+	for _, name := range health.Names() {
+		if r := health.Reasons[name]; r.Remedy != "" && slices.Contains(conditions, r.Condition) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// differs finds kinds that are not served, and differences from manifests.
+func differs(unserved, drift []string, expected bool) []Hit {
+	var all []string
+	for _, kind := range unserved {
+		all = append(all, "kind "+kind+" is not served")
+	}
+	all = append(all, drift...)
+	detail := strings.Join(all[:min(len(all), named)], ", ")
+	if more := len(all) - named; more > 0 {
+		detail += fmt.Sprintf(", +%d", more)
+	}
+	return one(expected && len(all) > 0, "%s", detail)
+}
+
+// down returns the hit of a Deployment that does not run as it should.
+func (w *World) down(of *facts.Down) []Hit {
+	if of == nil {
+		return nil
+	}
+	return []Hit{{Detail: of.Why, Do: report.Here(of.Look)}}
+}
+
+// agentLive reports whether Leases show that the agent works, wherever it runs.
+func (w *World) agentLive() bool {
+	m := w.Member
+	if w.Hub != nil && w.Hub.Live(m.ID()) {
+		return true
+	}
+	lease := facts.Named(m.Leases, facts.AgentLease)
+	return lease != nil && !facts.Expired(lease, m.Now)
+}
+
+// outdated returns why the agent's Membership does not show what is now, or "". Who may not read Leases sees what it
+// last said.
+func (w *World) outdated() string {
+	m := w.Member
+	lease := facts.Named(m.Leases, facts.AgentLease)
+	switch {
+	case w.Is(snapshot.Leases) && (lease == nil || facts.Expired(lease, m.Now)):
+		return "no agent renews the Lease " + facts.AgentLease + " in clusterset-system"
+	case len(m.Membership.Status.Conditions) == 0:
+		return "it has no conditions"
+	}
+	return ""
+}
+
+// stated returns the conditions of the agent's Membership that are False.
+func (w *World) stated() (out []metav1.Condition) {
+	if w.outdated() != "" {
+		return nil
+	}
+	for _, c := range w.Member.Membership.Status.Conditions {
+		if c.Status == metav1.ConditionFalse && c.Type != hubv1alpha1.ConditionMembershipReady {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// states reports whether the agent states one of these reasons.
+func (w *World) states(reasons ...string) bool {
+	return slices.ContainsFunc(w.stated(), func(c metav1.Condition) bool { return slices.Contains(reasons, c.Reason) })
+}
+
+// said returns the message of a condition without the URL.
+func said(c *metav1.Condition) string {
+	return strings.TrimSuffix(strings.TrimSpace(strings.TrimSuffix(c.Message, health.URL(c.Reason))), ".")
+}
+
+// answers reports whether the agent says that the cluster's DNS answers.
+func (w *World) answers() bool {
+	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions,
+		hubv1alpha1.ConditionDNSAnswers)
+}
+
+// apart reports whether two versions do not work together; false if one is not known.
+func apart(client, other string) bool {
+	a, err := version.ParseSemantic(client)
+	b, err2 := version.ParseSemantic(other)
+	if err != nil || err2 != nil {
+		return false
+	}
+	by := int(b.Minor()) - int(a.Minor())
+	return a.Major() != b.Major() || by > 1 || by < -1
+}
+
+// elsewhere reports whether the agent renews its Lease on another hub than the one that was read. The agent of a member
+// that was just evicted does not.
+func (w *World) elsewhere() bool {
+	m, h := w.Member, w.Hub
+	evicted := slices.ContainsFunc(
+		h.Sets,
+		func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, m.ID()) },
+	)
+	return w.HubNamed && m.Set() != "" && clusterset.CheckID(m.ID()) == nil && !evicted &&
+		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
+}
+
+// wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none.
+func (w *World) wrongHub() bool {
+	if w.Member == nil || w.Hub == nil {
+		return false
+	}
+	role := &w.Hub.Role
+	return w.elsewhere() || len(w.Hub.Sets) == 0 && len(role.HubOf) == 0 && role.MemberOf != ""
+}

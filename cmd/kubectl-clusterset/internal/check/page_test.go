@@ -1,0 +1,144 @@
+package check_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+)
+
+var update = flag.Bool("update", false, "write docs/checks.md")
+
+const intro = `# Checks
+
+What ` + "`status`, `doctor` and `explain`" + ` of ` + "`kubectl clusterset`" + ` find, and what the agent states in the
+conditions of its Membership (` + "`kubectl get membership -o wide`" + `). Each finding and each condition links to its
+section here.
+Made from cmd/kubectl-clusterset/internal/check and controllers/decide/health/reasons.go by
+` + "`go test ./cmd/kubectl-clusterset/internal/check -run TestThePage -update`" + `.
+`
+
+const states = `
+## What the agent states
+
+The conditions of a Membership are listed from cause to effect: look at the first one that is False. The agent updates
+them every ten seconds. They are out of date if it does not run:
+` + "`kubectl -n clusterset-system get lease clusterset-controller`" + `.
+Condition ` + "`MemberReady`" + ` of the ClusterProfile on the hub repeats ` + "`Ready`" + `.
+`
+
+// TestThePage: docs/checks.md explains every check and every reason. -update writes it.
+func TestThePage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(intro)
+	for _, scope := range check.Scopes {
+		fmt.Fprintf(&b, "\n## %s\n", scope)
+		for i := range check.Table {
+			c := &check.Table[i]
+			if _, stated := health.Reasons[c.ID]; stated || c.Scope != scope {
+				continue
+			}
+			level := map[report.Severity]string{report.Error: "Error", report.Warning: "Warning"}[c.Level]
+			fmt.Fprintf(
+				&b,
+				"\n### %s\n\n%s\n",
+				c.ID,
+				filled(fmt.Sprintf("%s: %s. %s", level, sentence(c.One), c.Means)),
+			)
+			if step := (report.Flags{}).Step(c.Do.On("NAME.NAMESPACE").In(place(c.Do))); step != "" {
+				fmt.Fprintf(&b, "\n%s\n", filled("First step: `"+step+"`."))
+			}
+		}
+	}
+	b.WriteString(states)
+	for _, condition := range health.Order {
+		fmt.Fprintf(&b, "\n## Condition %s\n", condition)
+		for _, name := range health.Names() {
+			r := health.Reasons[name]
+			if r.Condition != condition {
+				continue
+			}
+			status := "True"
+			if r.Unknown {
+				status = "Unknown"
+			} else if r.Remedy != "" {
+				status = "False"
+			}
+			fmt.Fprintf(&b, "\n### %s\n\n%s\n", name, filled(status+". "+r.Means))
+			if r.Remedy != "" {
+				fmt.Fprintf(&b, "\n%s\n", filled("Remedy: "+r.Remedy))
+			}
+		}
+	}
+	const page = "../../../../docs/checks.md"
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil || string(got) != b.String() {
+		t.Errorf("docs/checks.md is not what the table says: go test %s -run TestThePage -update; %v",
+			"./cmd/kubectl-clusterset/internal/check", err)
+	}
+}
+
+func sentence(one string) string { return strings.ReplaceAll(one, "%s", "…") }
+
+func place(s report.Step) string {
+	if s.At == report.Subject {
+		return "…"
+	}
+	return s.At
+}
+
+// TestTheTable: every check has what a reader needs, and a cause is run before what it silences.
+func TestTheTable(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range check.Table {
+		c := &check.Table[i]
+		_, stated := health.Reasons[c.ID]
+		if seen[c.ID] || c.Look == nil || c.Level == "" || !slices.Contains(check.Scopes, c.Scope) ||
+			!stated && (c.Means == "" || c.One == "") {
+			t.Errorf("%s: it is there twice, or lacks something", c.ID)
+		}
+		if n := len(sentence(c.One)); n > 100 {
+			t.Errorf("%s: its sentence has %d characters", c.ID, n)
+		}
+		if strings.Contains(c.One, "%s") && c.Scope != check.Asked && !strings.Contains(c.Many, "%d") {
+			t.Errorf("%s: it cannot say that there are several", c.ID)
+		}
+		for _, cause := range c.After {
+			if !seen[cause] {
+				t.Errorf("%s: its cause %s is no check before it", c.ID, cause)
+			}
+		}
+		seen[c.ID] = true
+	}
+}
+
+// filled breaks text into lines of at most 120 columns.
+func filled(text string) string {
+	var out strings.Builder
+	columns := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case columns+1+len(word) > 120:
+			out.WriteByte('\n')
+			columns = 0
+		default:
+			out.WriteByte(' ')
+			columns++
+		}
+		out.WriteString(word)
+		columns += len(word)
+	}
+	return out.String()
+}

@@ -1,0 +1,407 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+)
+
+const (
+	unfinished = 10 * time.Minute // how long a join may take
+	leaderless = time.Minute      // another replica takes over within half a minute
+	skew       = 10 * time.Second // clocks are compared in whole seconds, and a write takes time
+)
+
+var ofHub = []snapshot.Part{snapshot.OfHub}
+
+// hubChecks come first: if the hub is the wrong one, nothing else of it counts.
+var hubChecks = []Check{
+	{
+		ID: "hub-wrong", Scope: Set, Level: report.Error, Needs: append(slices.Clone(ofHub), snapshot.Properties),
+		One: "the cluster that you named as the hub is not this cluster's hub",
+		Means: "What it has of members and names is not of this cluster's ClusterSet. Name the right one with " +
+			"`--hub-context`.",
+		Look: func(w *World) []Hit {
+			if !w.wrongHub() {
+				return nil
+			}
+			detail := ""
+			switch server, role := w.Member.Membership.Status.Hub, &w.Hub.Role; {
+			case len(w.HubHere) > 0 && role.MemberOf != "":
+				detail = "--context and --hub-context look swapped: this cluster is the hub of " +
+					strings.Join(w.HubHere, ", ")
+			case server != "":
+				detail = "the agent uses the hub at " + server
+			case role.MemberOf != "":
+				detail = "it " + role.String()
+			}
+			return one(true, "%s", detail)
+		},
+	},
+	{
+		ID:    "set-none",
+		Scope: Set,
+		Level: report.Error,
+		Needs: ofHub,
+		After: []string{"hub-wrong"},
+		Do:    initHub,
+		One:   "the ClusterSet's namespace on the hub does not have exactly one ClusterSet",
+		Means: "Agents wait until it has. If the ClusterSet is in another namespace: `--hub-namespace`. Of several, " +
+			"delete " +
+			"all but one.",
+		Look: func(w *World) []Hit {
+			if n := len(w.Hub.Sets); n == 1 {
+				return nil
+			} else if n > 1 {
+				return []Hit{{Detail: fmt.Sprintf("%s has %d", w.Namespace, n),
+					Do: report.AtHub("kubectl -n " + w.Namespace + " get clustersets")}}
+			}
+			h := Hit{Detail: w.Namespace + " has none"}
+			if of := w.Hub.Role.HubOf; len(of) > 0 {
+				h.Detail += "; it is the hub of: " + strings.Join(of, ", ")
+			}
+			return []Hit{h}
+		},
+	},
+}
+
+// ofSet makes checks of the hub, which are silent if it is the wrong one.
+func ofSet(checks ...Check) []Check {
+	for i := range checks {
+		c := &checks[i]
+		c.Scope, c.After = Set, append(c.After, "hub-wrong")
+		if c.Level == "" {
+			c.Level = report.Warning
+		}
+		if len(c.Needs) == 0 {
+			c.Needs = ofHub
+		}
+	}
+	return checks
+}
+
+var setChecks = ofSet(
+	Check{
+		ID: "hub-version", Level: report.Error, One: "Kubernetes is too old on the hub",
+		Means: "Upgrade it: the oldest version that works is " + facts.Oldest + ".",
+		Look:  func(w *World) []Hit { return one(facts.TooOld(w.Hub.Version), "%s", w.Hub.Version) },
+	},
+	Check{
+		ID:    "hub-controller",
+		Needs: append(slices.Clone(ofHub), snapshot.Leader),
+		After: []string{"set-none"},
+		One:   "the hub's controller does not run as it should",
+		Means: "Members, names and traffic do not need it. Members that leave are not cleaned up, no member gets a " +
+			"block, " +
+			"and conditions of ClusterProfiles are out of date.",
+		Look: hubController,
+	},
+	Check{
+		ID: "cluster-expired", Level: report.Error, Needs: []snapshot.Part{snapshot.Leases, snapshot.Properties},
+		After: append(slices.Clone(stopped), "leaving"),
+		One:   "cluster %s has expired", Many: "%d clusters have expired", Do: doctor,
+		Means: "Nothing of it answers here, or its agent does not renew its Lease. If it is permanently lost: " +
+			"`kubectl clusterset leave ID --evict --hub-context=HUB`. See [failover.md](failover.md).",
+		Look: func(w *World) (out []Hit) {
+			for i := range w.Member.Leases {
+				l := &w.Member.Leases[i]
+				id := l.Labels[liveness.LabelSource]
+				if why := expired(l); id != "" && why != "" && id != w.Member.ID() {
+					out = append(out, Hit{On: id, Detail: why})
+				}
+			}
+			return out
+		},
+	},
+	Check{
+		ID:    "cluster-silent",
+		Level: report.Error,
+		After: []string{"cluster-expired"},
+		One:   "cluster %s does not renew its Lease on the hub",
+		Many:  "%d clusters do not renew their Leases on the hub",
+		Do:    doctor,
+		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint " +
+			"answers. If it " +
+			"is permanently lost: `kubectl clusterset leave ID --evict --hub-context=HUB`. If most members are " +
+			"silent at " +
+			"once, restore the hub's network: they keep their endpoints, unless `spec.lease.mostSilent` is `Expire`.",
+		Look: func(w *World) (out []Hit) {
+			for i := range w.Hub.Profiles {
+				p := &w.Hub.Profiles[i]
+				l := w.Hub.Lease(p.Name)
+				at, _, ok := time.Time{}, 0, false
+				if l != nil {
+					at, _, ok = facts.Renewed(l)
+				}
+				// This cluster's own agent says more in its Membership.
+				if !ok || !facts.Expired(l, w.Hub.Now) || !claimed(p) || w.Member != nil && p.Name == w.Member.ID() &&
+					len(w.stated()) > 0 {
+					continue
+				}
+				h := Hit{On: p.Name, Detail: "it last did at " + at.UTC().Format(time.RFC3339)}
+				if w.Member != nil && p.Name == w.Member.ID() {
+					h.Do, h.After = agentLog, append(slices.Clone(stopped), "leaving", "agent-outdated")
+				}
+				out = append(out, h)
+			}
+			return out
+		},
+	},
+	Check{
+		ID: "member-never", Level: report.Error, Do: doctor,
+		One: "cluster %s has never renewed its Lease on the hub", Many: "%d clusters have never renewed their Leases",
+		Means: "It has claimed its cluster ID, and its agent does not work.",
+		Look: func(w *World) []Hit {
+			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+				return claimed(p) && w.Hub.Lease(p.Name) == nil, ""
+			})
+		},
+	},
+	Check{
+		ID: "member-unfinished", Do: doctor,
+		One: "cluster %s has not finished joining", Many: "%d clusters have not finished joining",
+		Means: "No agent has claimed the cluster ID. To give the ID up: `kubectl clusterset leave ID --evict " +
+			"--hub-context=HUB`.",
+		Look: func(w *World) []Hit {
+			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+				age := w.Hub.Now.Sub(p.CreationTimestamp.Time)
+				return !claimed(p) && !left(p) && age > unfinished, "it began " + report.Age(age) + " ago"
+			})
+		},
+	},
+	Check{
+		ID:    "member-left",
+		After: []string{"hub-controller"},
+		One:   "cluster %s has left, and its records are still on the hub",
+		Many:  "%d clusters that left still have records",
+		Do:    report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"),
+		Means: "The hub's controller deletes them, and then frees the cluster ID.",
+		Look: func(w *World) []Hit {
+			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+				return left(p) &&
+					(p.DeletionTimestamp == nil || w.Hub.Now.Sub(p.DeletionTimestamp.Time) >= time.Minute), ""
+			})
+		},
+	},
+	Check{
+		ID:    "cluster-unreachable",
+		After: []string{"cluster-silent", "cluster-expired"},
+		One:   "cluster %s does not reach others",
+		Many:  "%d clusters do not reach others",
+		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the " +
+			"ClusterSet. See " +
+			"[failover.md](failover.md).",
+		Look: func(w *World) []Hit {
+			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+				l := w.Hub.Lease(p.Name)
+				if l == nil || facts.Expired(l, w.Hub.Now) {
+					return false, ""
+				}
+				since, err := reach.ReadUnreachable(l)
+				if err != nil {
+					return true, "what it says is invalid: " + err.Error()
+				}
+				var out []string
+				for _, id := range slices.Sorted(maps.Keys(since)) {
+					if w.Hub.Live(id) { // else that one has a finding
+						out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(w.Hub.Now.Sub(since[id]))))
+					}
+				}
+				return len(out) > 0, strings.Join(out, ", ")
+			})
+		},
+	},
+	Check{
+		ID: "member-not-ready", Do: doctor,
+		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-never", "member-left"},
+		One:   "cluster %s is not ready", Many: "%d clusters are not ready",
+		Means: "Its agent says why: `kubectl get membership` there.",
+		Look: func(w *World) []Hit {
+			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+				own := w.Member != nil && p.Name == w.Member.ID()
+				for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
+					inventoryv1alpha1.ConditionMemberReady} {
+					c := meta.FindStatusCondition(p.Status.Conditions, kind)
+					if c != nil && c.Status == metav1.ConditionFalse && !own && w.Hub.Live(p.Name) {
+						return true, said(c)
+					}
+				}
+				return false, ""
+			})
+		},
+	},
+	Check{
+		ID:   "clock",
+		One:  "the clock of cluster %s differs from the hub's",
+		Many: "the clocks of %d clusters differ from the hub's",
+		Means: "Set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and tokens have " +
+			"dates. A " +
+			"clock that was set back continues from the last renewal that it wrote, and the finding ends then.",
+		Look: func(w *World) (out []Hit) {
+			for i := range w.Hub.Leases {
+				l := &w.Hub.Leases[i]
+				if _, ahead, ok := facts.Renewed(l); ok && ahead.Abs() > skew && !facts.Expired(l, w.Hub.Now) {
+					out = append(out, Hit{On: l.Name, Detail: apartBy(ahead)})
+				}
+			}
+			if m := w.Member; len(out) == 0 && m != nil && w.Hub.Ahead.Abs() > skew && m.ID() != "" {
+				out = append(out, Hit{On: m.ID(), Detail: "its API server: " + apartBy(-w.Hub.Ahead)})
+			}
+			return out
+		},
+	},
+	Check{
+		ID:   "pools",
+		One:  "the pools of VIPs are not as they should be (%s)",
+		Many: "the pools of VIPs are not as they should be (%d findings)",
+		Means: "Give `spec.vips.pools` of the ClusterSet ranges that no cluster uses. A block that overlaps stays, " +
+			"because VIPs " +
+			"in it may be in use: free or renumber the other range. A member with blocks and no ClusterProfile keeps " +
+			"them; if it " +
+			"is permanently lost, remove them from `status.blocks`. See [Ranges of VIPs](operate.md#ranges-of-vips).",
+		Look: pools,
+	},
+)
+
+// profiles returns a hit for each ClusterProfile that is accepts, with the detail.
+func (w *World) profiles(is func(p *inventoryv1alpha1.ClusterProfile) (bool, string)) (out []Hit) {
+	for i := range w.Hub.Profiles {
+		if found, detail := is(&w.Hub.Profiles[i]); found {
+			out = append(out, Hit{On: w.Hub.Profiles[i].Name, Detail: detail})
+		}
+	}
+	slices.SortFunc(out, func(a, b Hit) int { return strings.Compare(a.On, b.On) })
+	return out
+}
+
+func left(p *inventoryv1alpha1.ClusterProfile) bool {
+	return p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != ""
+}
+
+func claimed(p *inventoryv1alpha1.ClusterProfile) bool {
+	return !left(p) && p.Annotations[clusterset.AnnotationClusterUID] != ""
+}
+
+func apartBy(ahead time.Duration) string {
+	if ahead < 0 {
+		return ahead.Abs().Round(time.Second).String() + " behind"
+	}
+	return ahead.Round(time.Second).String() + " ahead"
+}
+
+// hubController finds that nobody has renewed the leader's Lease, or that no ClusterProfile has got a condition.
+// Without a renewal, that counts from the creation of the ClusterSet.
+func hubController(w *World) []Hit {
+	h := w.Hub
+	if h.Set() == nil {
+		return nil
+	}
+	began := h.Sets[0].CreationTimestamp.Time
+	if at, _, ok := facts.Renewed(h.Leader); ok {
+		began = at
+	}
+	idle := len(h.Profiles) > 0 && !slices.ContainsFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
+		return len(p.Status.Conditions) > 0 || h.Now.Sub(p.CreationTimestamp.Time) <= leaderless
+	})
+	hit := Hit{}
+	switch since := h.Now.Sub(began); {
+	case since > leaderless:
+		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s for %s", clusterset.LeaseHubPrefix, w.Namespace,
+			report.Age(since))
+	case idle:
+		hit.Detail = "no ClusterProfile has a condition"
+	default:
+		down := facts.Missing(h.Deployed, h.Pods)
+		if down == nil || h.Deployed.Status.AvailableReplicas == 0 { // what renews the Lease works
+			return nil
+		}
+		return []Hit{{Detail: down.Why, Do: report.AtHub(down.Look)}}
+	}
+	if w.Is(snapshot.HubAdmin) {
+		hit.Do = initHub
+		if d := h.Deployed; d != nil {
+			hit.Do = report.AtHub("kubectl -n clusterset-system logs deployment/" + d.Name + " --all-pods --tail=50")
+			if down := facts.Missing(d, h.Pods); down != nil {
+				hit.Do = report.AtHub(down.Look)
+			}
+		}
+	} else {
+		hit.Do = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
+	}
+	return []Hit{hit}
+}
+
+// pools come from the function by which the hub's controller decides, and from this cluster's own ranges, which the hub
+// may not know yet.
+func pools(w *World) (out []Hit) {
+	set := w.Hub.Set()
+	if set == nil {
+		return nil
+	}
+	edit := report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)
+	add := func(level report.Severity, on, what string, args ...any) {
+		out = append(out, Hit{On: on, Detail: fmt.Sprintf(what, args...), Level: level, Do: edit})
+	}
+	plan := grants.Decide(grants.Facts{Set: set, Profiles: w.Hub.Profiles})
+	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared && len(plan.Pools) == 0 {
+		add(report.Warning, "all", "mode %s has no usable pool: VIPs come only from labelled ServiceCIDRs", mode)
+	}
+	for _, why := range plan.Unusable {
+		add(report.Error, "unusable", "%s", why)
+	}
+	var met []string
+	for _, m := range plan.PoolOverlaps {
+		met = append(met, m.String())
+	}
+	if len(met) > 0 {
+		add(report.Warning, "overlap", "%s: packets to VIPs would not arrive there", grants.Summary(met))
+	}
+	for _, r := range plan.Refused {
+		add(report.Error, r.Member, "it asks for a block and cannot have one: %v", r.Err)
+	}
+	for _, o := range plan.Overlaps {
+		add(report.Error, o.Member, "%s", o.Message)
+	}
+	for _, u := range plan.Unreadable {
+		add(report.Warning, u.Member, "%s", u.Message)
+	}
+	for _, id := range grants.Lost(set, w.Hub.Profiles) {
+		add(report.Warning, id, "it owns blocks and has no ClusterProfile")
+	}
+	if m := w.Member; m != nil && len(met) == 0 {
+		ranges, _ := ipam.AllRanges(m.CIDRs)
+		own := slices.Clone(m.PodRanges)
+		for _, r := range ranges {
+			own = append(own, r.Prefix)
+		}
+		for _, r := range own {
+			for _, p := range plan.Pools {
+				granted := slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool {
+					block := prefix(b.CIDR)
+					return block.IsValid() && grants.Inside(ipam.Known{Member: m.ID(), Prefix: r.Masked()},
+						ipam.Grant{Member: b.ClusterID, Prefix: block})
+				})
+				if p.Prefix.Overlaps(r) && !granted {
+					add(report.Warning, m.ID(), "pool %s overlaps its own range %s", p.Prefix, r)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package check_test
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+)
+
+// shown is what status prints.
+func shown(s *snapshot.Snapshot, wide bool) (status.Report, string) {
+	w := check.See(s, nil)
+	r := status.Examine(w, check.Run(w))
+	var out strings.Builder
+	status.Print(&out, &r, wide, w.Now())
+	return r, out.String()
+}
+
+func TestAHealthyClusterSetIsShown(t *testing.T) {
+	_, got := shown(healthy(t), false)
+	const want = `ClusterSet blue: 2 members, 1 name, 0 errors, 0 warnings
+
+MEMBERS
+  CLUSTER   JOINED   HEALTHY   EXPORTS   SEEN     ANSWERS   DNS       VERSION   KUBERNETES
+  east      True     True      1         1s ago   -         answers   v0.1.0    -            this cluster
+  west      True     True      1         1s ago   -         -         -         -
+
+NAMES
+  NAME       TYPE           EXPORTED BY (ready endpoints)   CONFLICTS   IMPORTED HERE
+  web.shop   ClusterSetIP   east (1), west (2)                          yes
+
+In cluster east: 1 export, 1 import with 1 IP; its agent last saw the hub 1s ago
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestNamesWithProblemsComeFirst, and not all are shown.
+func TestNamesWithProblemsComeFirst(t *testing.T) {
+	s := healthy(t)
+	s.Hub.Records = nil // so that endpoints of the others are not known
+	for i := range 40 {
+		for _, rec := range s.Member.Records[:2] {
+			other := *rec.DeepCopy()
+			other.Spec.ServiceName = fmt.Sprintf("a%02d", i)
+			other.Name = other.Spec.ServiceName + ".shop." + other.Spec.ClusterID
+			s.Member.Records = append(s.Member.Records, other)
+		}
+	}
+	s.Member.Slices[1] = slice("west", 0, 2)
+	r, got := shown(s, false)
+	if r.Names[0].Name != "web" || !strings.Contains(got, "west (0 of 2)") || !strings.Contains(got,
+		"  and 21 more: -o wide\n") {
+		t.Errorf("%s", got)
+	}
+	if _, wide := shown(s, true); !strings.Contains(wide, "a39.shop") {
+		t.Errorf("%s", wide)
+	}
+}
+
+func TestV6PoolsAndBlocksAreShown(t *testing.T) {
+	s := healthy(t)
+	set := &s.Hub.Sets[0]
+	set.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
+	set.Spec.VIPs.Blocks = hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}
+	set.Spec.VIPs.Pools = []string{"10.200.0.0/22", "fd00:c5::/48"}
+	for _, b := range [][2]string{{"east", "10.200.0.0/24"}, {"east", "fd00:c5::/112"}, {"west", "10.200.1.0/24"},
+		{"west", "fd00:c5::1:0/112"}} {
+		set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: b[0], CIDR: b[1]})
+	}
+	r, got := shown(s, false)
+	const want = `
+POOLS (mode preferred)
+  POOL            BLOCKS OF   GRANTED   FREE
+  10.200.0.0/22   /24         2         2
+  fd00:c5::/48    /112        2         over a million
+
+BLOCKS
+  CLUSTER   BLOCKS
+  east      10.200.0.0/24, fd00:c5::/112
+  west      10.200.1.0/24, fd00:c5::1:0/112
+`
+	if len(r.Findings) > 0 || !strings.Contains(got, want) {
+		t.Errorf("%v\n%s\nwant\n%s", r.Findings, got, want)
+	}
+}
+
+// vips is a ServiceCIDR for VIPs.
+func vips(name, text string, deleted bool) networkingv1.ServiceCIDR {
+	c := networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{
+		Name: name,
+		Labels: map[string]string{
+			ipam.LabelVIPs: ipam.Shared,
+		},
+	}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{text}}}
+	c.Status.Conditions = []metav1.Condition{
+		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue},
+	}
+	if deleted {
+		at := metav1.NewTime(now)
+		c.DeletionTimestamp = &at
+	}
+	return c
+}
+
+func TestV6StateOfTheRanges(t *testing.T) {
+	s := healthy(t)
+	s.Member.CIDRs = []networkingv1.ServiceCIDR{vips("vips", "10.200.0.0/28", true)}
+	s.Member.Addresses = []netip.Addr{netip.MustParseAddr("10.200.0.1"), netip.MustParseAddr("10.200.0.2")}
+	if _, got := shown(s, false); !strings.Contains(strings.Join(strings.Fields(got), " "),
+		"10.200.0.0/28 vips being deleted 2 12") {
+		t.Error(got)
+	}
+}
+
+// TestFullRangesAreAFinding of the mode whose VIPs come from them.
+func TestFullRangesAreAFinding(t *testing.T) {
+	for _, c := range []struct {
+		mode   ipam.Mode
+		ranges []networkingv1.ServiceCIDR
+		full   bool
+	}{
+		{ipam.ModeShared, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false)}, false},
+		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false)}, true},
+		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false),
+			vips("free", "10.200.1.0/30", false)}, false},
+		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false),
+			vips("free", "10.200.1.0/30", true)}, true},
+	} {
+		s := healthy(t)
+		s.Member.Properties[1].Annotations[clusterset.AnnotationVIPMode] = string(c.mode)
+		s.Member.CIDRs = c.ranges
+		s.Member.Addresses = []netip.Addr{netip.MustParseAddr("10.200.0.1"), netip.MustParseAddr("10.200.0.2")}
+		r, got := shown(s, false)
+		if full := len(r.Findings) == 1 &&
+			strings.HasPrefix(r.Findings[0].What, "the ranges of VIPs are full"); full != c.full ||
+			len(r.Findings) > 1 {
+			t.Errorf("%s, %d ranges:\n%s", c.mode, len(c.ranges), got)
+		}
+	}
+}
+
+// TestF4WhetherMembersAnswerIsShown, or what else is known of them here.
+func TestF4WhetherMembersAnswerIsShown(t *testing.T) {
+	for state, want := range map[reach.State]string{
+		reach.Answers: "answers", reach.Serving: "serving", reach.Silent: "silent", reach.Unreachable: "unreachable",
+		reach.Unknown: "-",
+	} {
+		s := healthy(t)
+		reach.Member{State: state, Since: now}.Write(&s.Member.Leases[2], 1200*time.Microsecond)
+		_, got := shown(s, false)
+		row := regexp.MustCompile(`(?m)^  west .*$`).FindString(got)
+		if !slices.Contains(strings.Fields(row), want) {
+			t.Errorf("%v: %q, want %q", state, row, want)
+		}
+	}
+}
+
+// TestExportsToSomeClustersAreShown, and count in conflicts only where they are imported.
+func TestExportsToSomeClustersAreShown(t *testing.T) {
+	for to, conflicts := range map[string]int{"": 1, "cluster=north": 0, "cluster=east": 1, "region=eu": 0} {
+		s := healthy(t)
+		s.Member.Records[1].Spec.Type, s.Member.Records[1].Spec.ExportTo = mcsv1beta1.Headless, to
+		s.Member.Records[0].Spec.ExportTo = "cluster=north"
+		r, got := shown(s, false)
+		west := regexp.MustCompile(`west( \([^)]*\))?`).FindAllString(got, -1)
+		if len(r.Names) != 1 || r.Names[0].Conflicts != conflicts ||
+			!strings.Contains(got, "east (1, to cluster=north)") ||
+			(to != "") != strings.Contains(strings.Join(west, " "), "to "+to) {
+			t.Errorf("west exports to %q: %+v\n%s", to, r.Names, got)
+		}
+	}
+}
+
+// TestF5NamesForClientsOutside are shown, and the column is not there without any.
+func TestF5NamesForClientsOutside(t *testing.T) {
+	s := healthy(t)
+	if _, got := shown(s, false); strings.Contains(got, "OUTSIDE") {
+		t.Errorf("%s", got)
+	}
+	s.Member.Records[0].Spec.External = &hubv1alpha1.ExternalAddresses{IPs: []string{"192.0.2.1"}}
+	_, got := shown(s, false)
+	if !regexp.MustCompile(`IMPORTED HERE +FOR CLIENTS OUTSIDE\n.*web\.shop .* east\n`).MatchString(got) {
+		t.Errorf("%s", got)
+	}
+}

@@ -1,0 +1,74 @@
+package report
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Step is one command, and where it is run.
+type Step struct {
+	At   string   // "" for this cluster, Hub, or a cluster's ID
+	Argv []string // nothing if there is no command: then the page of checks says what to do
+}
+
+// Hub is where steps for the hub are run. Subject is replaced by the cluster that a finding is about.
+const (
+	Hub     = "the hub"
+	Subject = "{}"
+)
+
+// Here returns a step in this cluster. {} is what the finding is about; {name} and {namespace} are the parts of a name.
+func Here(command string) Step { return Step{Argv: strings.Fields(command)} }
+
+// AtHub returns a step on the hub.
+func AtHub(command string) Step { return Step{At: Hub, Argv: strings.Fields(command)} }
+
+// There returns a step in the cluster that a finding is about.
+func There(command string) Step { return Step{At: Subject, Argv: strings.Fields(command)} }
+
+// In returns the step in a cluster.
+func (s Step) In(cluster string) Step { return Step{cluster, s.Argv} }
+
+// On returns the step for what a finding is about.
+func (s Step) On(subject string) Step {
+	name, namespace, _ := strings.Cut(subject, ".")
+	fill := strings.NewReplacer("{}", subject, "{name}", name, "{namespace}", namespace)
+	out := Step{At: fill.Replace(s.At)}
+	for _, arg := range s.Argv {
+		out.Argv = append(out.Argv, fill.Replace(arg))
+	}
+	return out
+}
+
+// Step returns the command of a step for a shell, for the clusters that the flags name, or "".
+func (f Flags) Step(s Step) string {
+	if len(s.Argv) == 0 {
+		return ""
+	}
+	first, rest, where := s.Argv[:1], s.Argv[1:], ""
+	if len(rest) > 0 && rest[0] == "clusterset" {
+		first, rest = s.Argv[:2], s.Argv[2:]
+	}
+	flags := ""
+	switch {
+	case first[0] != "kubectl":
+	case s.At == "":
+		flags = Flag("kubeconfig", f.Kubeconfig) + Flag("context", f.Context) + f.Others
+	case s.At == Hub && f.HubKubeconfig+f.HubContext+f.HubOthers != "":
+		flags = Flag("kubeconfig", cmp.Or(f.HubKubeconfig, f.Kubeconfig)) + Flag("context", f.HubContext) + f.HubOthers
+	case s.At == Hub:
+		where = "on the hub: "
+	default:
+		where = "in cluster " + s.At + ": "
+	}
+	hub := strings.TrimPrefix(Flag("hub-kubeconfig", f.HubKubeconfig)+Flag("hub-context", f.HubContext), " ")
+	out := where + strings.Join(first, " ") + flags
+	for _, arg := range rest {
+		if arg == "--hub-context=HUB" {
+			out += " " + cmp.Or(hub, arg) + Flag("hub-namespace", f.HubNamespace)
+			continue
+		}
+		out += " " + quote(arg)
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+)
+
+// compared are the kinds of manifests that are compared. CRDs are not: the lists of their objects show what is served.
+var compared = map[string]func() client.ObjectList{
+	"ValidatingAdmissionPolicy": func() client.ObjectList {
+		return &admissionregistrationv1.ValidatingAdmissionPolicyList{}
+	},
+	"ValidatingAdmissionPolicyBinding": func() client.ObjectList {
+		return &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
+	},
+	"ClusterRole":        func() client.ObjectList { return &rbacv1.ClusterRoleList{} },
+	"ClusterRoleBinding": func() client.ObjectList { return &rbacv1.ClusterRoleBindingList{} },
+	"Role":               func() client.ObjectList { return &rbacv1.RoleList{} },
+	"RoleBinding":        func() client.ObjectList { return &rbacv1.RoleBindingList{} },
+}
+
+// drift compares this release's manifests of a member with what is there.
+func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
+	m := r.Snapshot.Member
+	found := map[string][]unstructured.Unstructured{}
+	if m.Drift, err = differences(ctx, c, found, manifest.Values{Namespace: r.Snapshot.Namespace},
+		manifest.Member); err != nil {
+		return err
+	}
+	// The account of the cluster's CoreDNS has another name in some distributions: the role counts.
+	m.DNSDrift, err = differences(ctx, c, found, manifest.Values{}, manifest.CoreDNS+"/role")
+	if bound := slices.ContainsFunc(found["ClusterRoleBinding"], func(b unstructured.Unstructured) bool {
+		role, _, _ := unstructured.NestedString(b.Object, "roleRef", "name")
+		return role == "clusterset-dns:coredns"
+	}); !bound && len(m.DNSDrift) == 0 {
+		m.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing"}
+	}
+	return err
+}
+
+func (r *reader) hubDrift(ctx context.Context, c *cluster.Cluster) (err error) {
+	r.Snapshot.Hub.Drift, err = differences(ctx, c, map[string][]unstructured.Unstructured{},
+		manifest.Values{Namespace: r.Snapshot.Namespace}, manifest.Hub, manifest.ClusterSet)
+	return err
+}
+
+// differences returns what of the manifests in folders is missing in a cluster or differs there. It keeps what it has
+// listed, by kind and namespace, in found.
+func differences(ctx context.Context, c *cluster.Cluster, found map[string][]unstructured.Unstructured,
+	v manifest.Values, folders ...string) (out []string, err error) {
+	for _, folder := range folders {
+		objects, err := manifest.Render(folder, v)
+		if err != nil {
+			return nil, err
+		}
+		for _, want := range objects {
+			newList, is := compared[want.GetKind()]
+			if !is {
+				continue
+			}
+			key := want.GetKind()
+			if want.GetNamespace() != "" {
+				key += " in " + want.GetNamespace()
+			}
+			if _, listed := found[key]; !listed {
+				if found[key], err = objectsOf(ctx, c, newList(), want.GetNamespace()); err != nil {
+					return nil, err
+				}
+			}
+			i := slices.IndexFunc(found[key], func(o unstructured.Unstructured) bool {
+				return o.GetName() == want.GetName()
+			})
+			switch {
+			case i < 0:
+				out = append(out, fmt.Sprintf("%s %s is missing", want.GetKind(), want.GetName()))
+			case !within(content(want.Object), content(found[key][i].Object)):
+				out = append(out, fmt.Sprintf("%s %s differs", want.GetKind(), want.GetName()))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func objectsOf(ctx context.Context, c *cluster.Cluster, l client.ObjectList, namespace string,
+) (out []unstructured.Unstructured, err error) {
+	if err := c.List(ctx, l, in(namespace)); err != nil {
+		return nil, err
+	}
+	return out, meta.EachListItem(l, func(o runtime.Object) error {
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		out = append(out, unstructured.Unstructured{Object: object})
+		return err
+	})
+}
+
+// content returns the fields of an object that make it what it is.
+func content(o map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, v := range o {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, key) {
+			out[key] = v
+		}
+	}
+	return out
+}
+
+// within reports whether all that is wanted is there. The API server adds defaults, and others may have added items to
+// lists, such as rules.
+func within(want, there any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		t, is := there.(map[string]any)
+		for key, v := range w {
+			if !is || !within(v, t[key]) {
+				return false
+			}
+		}
+	case []any:
+		t, _ := there.([]any)
+		return !slices.ContainsFunc(w, func(v any) bool {
+			return !slices.ContainsFunc(t, func(x any) bool { return within(v, x) })
+		})
+	case string:
+		t, is := there.(string)
+		return is && strings.TrimSpace(w) == strings.TrimSpace(t) || w == "" && there == nil
+	default:
+		return fmt.Sprint(want) == fmt.Sprint(there)
+	}
+	return true
+}
+
+// Plugin returns the line of our plugin in the Corefile of the cluster's CoreDNS that answers the zone; nil if there is
+// none. c is nil if the Corefile was not read or does not parse.
+func (m *Member) Plugin() (c *corefile.Corefile, line *corefile.Line) {
+	if m.DNS == nil || m.DNS.Corefile() == "" {
+		return nil, nil
+	}
+	c, err := corefile.Parse(m.DNS.Imported())
+	if err != nil {
+		return nil, nil
+	}
+	if b := c.For(Zone, "53"); b != nil {
+		line = b.Stanza("multicluster", Zone)
+	}
+	return c, line
+}
+
+// Zone is the one that every cluster of a clusterset answers.
+const Zone = "clusterset.local"

@@ -1,0 +1,294 @@
+// Package snapshot reads what status, explain, doctor and gather look at: each part once, of one member and of its hub.
+// A part that cannot be read is in Unread with the reason. The package decides nothing and writes nothing. A Snapshot
+// can be stored in an archive, redacted, and gives the same answers when it is loaded.
+package snapshot
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// Part is something that is read as a whole, named as for a user who may not read it.
+type Part string
+
+// The parts of a member.
+const (
+	Properties Part = "clusterproperties"
+	Membership Part = "memberships"
+	Agent      Part = "the agent's Deployment"
+	Leases     Part = "leases in clusterset-system"
+	Exports    Part = "serviceexports"
+	Imports    Part = "serviceimports"
+	Others     Part = "serviceimports in other namespaces"
+	Records    Part = "serviceexportrecords in clusterset-system"
+	Slices     Part = "endpointslices"
+	Services   Part = "services"
+	Namespaces Part = "namespaces"
+	Nodes      Part = "nodes"
+	Ranges     Part = "servicecidrs"
+	Secret     Part = "the Secret with the credentials for the hub"
+	DNS        Part = "the cluster's DNS"
+	Corefile   Part = "the Corefile of the cluster's DNS"
+	Drift      Part = "policies and roles"
+)
+
+// The parts of the hub.
+const (
+	OfHub    Part = "the hub"
+	HubAdmin Part = "the hub, as its admin"
+	Leader   Part = "the leader of the hub's controller"
+	HubDrift Part = "policies and roles of the hub"
+)
+
+// OnHub reports whether a part is of the hub.
+func (p Part) OnHub() bool { return p == OfHub || p == HubAdmin || p == Leader || p == HubDrift }
+
+// NotNamed is why HubAdmin is unread if no flag names the hub.
+const NotNamed = "to check this as well, name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+
+// Lack is why a part was not read.
+type Lack struct {
+	Why   string `json:"why"`
+	Right string `json:"right,omitempty"` // that the user lacks, such as "list nodes"; "" if it is another reason
+}
+
+// Snapshot is what was read.
+type Snapshot struct {
+	Release      string        `json:"release"` // of this program
+	Flags        report.Flags  `json:"flags"`   // by which the user named the clusters
+	Namespace    string        `json:"namespace"`
+	Given        string        `json:"given,omitempty"` // --hub-namespace, if it was given
+	HubNamed     bool          `json:"hubNamed,omitempty"`
+	HubHere      []string      `json:"hubHere,omitempty"` // ClusterSets whose hub this cluster is, if it is no member
+	Member       *Member       `json:"member,omitempty"`  // nil for a hub alone
+	Hub          *Hub          `json:"hub,omitempty"`     // nil if it was not read
+	Unread       map[Part]Lack `json:"unread,omitempty"`
+	MemberEvents []eventsv1.Event
+	HubEvents    []eventsv1.Event
+}
+
+// Member is the cluster that --context names.
+type Member struct {
+	Version     string                            `json:"version"` // of Kubernetes
+	Now         time.Time                         `json:"now"`     // by the clock of its API server
+	Unserved    []string                          `json:"unserved,omitempty"`
+	Properties  []aboutv1beta1.ClusterProperty    `json:"properties,omitempty"`
+	Membership  hubv1alpha1.Membership            `json:"membership"`
+	Agent       *appsv1.Deployment                `json:"agent,omitempty"`
+	AgentPods   []corev1.Pod                      `json:"agentPods,omitempty"`
+	Leases      []coordinationv1.Lease            `json:"leases,omitempty"` // of clusterset-system
+	Exports     []mcsv1beta1.ServiceExport        `json:"exports,omitempty"`
+	Imports     []mcsv1beta1.ServiceImport        `json:"imports,omitempty"`
+	Records     []hubv1alpha1.ServiceExportRecord `json:"records,omitempty"` // its copies
+	Slices      []discoveryv1.EndpointSlice       `json:"slices,omitempty"`  // imported
+	Outside     []discoveryv1.EndpointSlice       `json:"outside,omitempty"` // for clients outside the clusters
+	Services    []Service                         `json:"services,omitempty"`
+	Namespaces  []Namespace                       `json:"namespaces,omitempty"`
+	PodRanges   []netip.Prefix                    `json:"podRanges,omitempty"`
+	CIDRs       []networkingv1.ServiceCIDR        `json:"cidrs,omitempty"`
+	Addresses   []netip.Addr                      `json:"addresses,omitempty"` // of Services
+	Credentials *Credentials                      `json:"credentials,omitempty"`
+	DNS         *dns.State                        `json:"dns,omitempty"`
+	DNSPods     []corev1.Pod                      `json:"dnsPods,omitempty"`
+	BesidePods  []corev1.Pod                      `json:"besidePods,omitempty"`
+	DNSRefusal  string                            `json:"dnsRefusal,omitempty"` // why CoreDNS refuses its Corefile
+	Drift       []string                          `json:"drift,omitempty"`      // from the manifests of this release
+	DNSDrift    []string                          `json:"dnsDrift,omitempty"`
+}
+
+// Service is what is read of a Service that is not of the agent.
+type Service struct {
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Type      corev1.ServiceType `json:"type"`
+}
+
+// Namespace is what is read of a namespace.
+type Namespace struct {
+	Name    string `json:"name"`
+	Refuses bool   `json:"refuses,omitempty"` // imports
+}
+
+// Credentials are those of Secret clusterset-system/hub-kubeconfig, without a secret.
+type Credentials struct {
+	Problem   string `json:"problem,omitempty"` // why they cannot be used
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// Hub is a clusterset's namespace on the hub.
+type Hub struct {
+	Version  string                             `json:"version"`
+	Now      time.Time                          `json:"now"`      // by its clock
+	Ahead    time.Duration                      `json:"ahead"`    // of the member's clock
+	Sets     []hubv1alpha1.ClusterSet           `json:"sets"`     //
+	Profiles []inventoryv1alpha1.ClusterProfile `json:"profiles"` // without those of other managers
+	Leases   []coordinationv1.Lease             `json:"leases"`   //
+	Leader   *coordinationv1.Lease              `json:"leader"`   // empty if it does not exist
+	Records  []hubv1alpha1.ServiceExportRecord  `json:"records"`  //
+	Pages    []hubv1alpha1.EndpointPage         `json:"pages"`    //
+	Role     facts.Role                         `json:"role"`     // without Sets, if the user named it
+	Unserved []string                           `json:"unserved"` //
+	Labelled bool                               `json:"labelled"` // the namespace has the label of a clusterset
+	Deployed *appsv1.Deployment                 `json:"deployed"` // the controller, for an admin
+	Pods     []corev1.Pod                       `json:"pods"`     // of the controller
+	Drift    []string                           `json:"drift"`    // from the manifests of this release
+}
+
+// Is reports whether a part was read.
+func (s *Snapshot) Is(p Part) bool {
+	_, unread := s.Unread[p]
+	return !unread && (p.OnHub() && s.Hub != nil || !p.OnHub() && s.Member != nil)
+}
+
+// Now returns the time from which ages are counted.
+func (s *Snapshot) Now() time.Time {
+	if s.Hub != nil {
+		return s.Hub.Now
+	}
+	return s.Member.Now
+}
+
+func (m *Member) property(name string) *aboutv1beta1.ClusterProperty {
+	i := slices.IndexFunc(m.Properties, func(p aboutv1beta1.ClusterProperty) bool { return p.Name == name })
+	if i < 0 {
+		return &aboutv1beta1.ClusterProperty{}
+	}
+	return &m.Properties[i]
+}
+
+// ID returns the cluster ID, or "".
+func (m *Member) ID() string { return m.property(clusterset.PropertyID).Spec.Value }
+
+// Set returns the ClusterSet that the cluster is a member of, or "".
+func (m *Member) Set() string { return m.property(clusterset.PropertySet).Spec.Value }
+
+// Leaving reports whether the cluster is leaving its ClusterSet.
+func (m *Member) Leaving() bool {
+	return m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationLeaving] != ""
+}
+
+// VIPMode returns that of the agent.
+func (m *Member) VIPMode() ipam.Mode {
+	return ipam.Mode(m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationVIPMode])
+}
+
+// Place returns the cluster as exports and preferences select it.
+func (m *Member) Place() clusterset.Place {
+	out := clusterset.Place{Cluster: m.ID(), Properties: map[string]string{}}
+	for i := range m.Properties {
+		out.Properties[m.Properties[i].Name] = m.Properties[i].Spec.Value
+	}
+	return out
+}
+
+// Usages returns the ranges for VIPs and how much of them is allocated.
+func (m *Member) Usages() []ipam.Usage {
+	ranges, _ := ipam.AllRanges(m.CIDRs) // the agent reports invalid ones in Events
+	return ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), m.Addresses)
+}
+
+// Lease returns a member's Lease, or nil.
+func (h *Hub) Lease(member string) *coordinationv1.Lease {
+	for i := range h.Leases {
+		if h.Leases[i].Name == member {
+			return &h.Leases[i]
+		}
+	}
+	return nil
+}
+
+// Live reports whether a member renews its Lease.
+func (h *Hub) Live(member string) bool {
+	lease := h.Lease(member)
+	return lease != nil && !facts.Expired(lease, h.Now)
+}
+
+// Profile returns a member's ClusterProfile, or nil.
+func (h *Hub) Profile(member string) *inventoryv1alpha1.ClusterProfile {
+	for i := range h.Profiles {
+		if h.Profiles[i].Name == member {
+			return &h.Profiles[i]
+		}
+	}
+	return nil
+}
+
+// Set returns the only ClusterSet, or nil.
+func (h *Hub) Set() *hubv1alpha1.ClusterSet {
+	if len(h.Sets) != 1 {
+		return nil
+	}
+	return &h.Sets[0]
+}
+
+// Origin is a name that a cluster exports.
+type Origin struct {
+	types.NamespacedName
+	Cluster string
+}
+
+// Endpoints returns how many endpoints of each exporter are on the hub, in records and in the pages that they count.
+func (h *Hub) Endpoints() map[Origin]Count {
+	out, pages := map[Origin]Count{}, map[Origin]int32{}
+	of := func(o *hubv1alpha1.Origin) Origin {
+		return Origin{types.NamespacedName{Namespace: o.ServiceNamespace, Name: o.ServiceName}, o.ClusterID}
+	}
+	add := func(o Origin, g *hubv1alpha1.EndpointGroup) {
+		c := out[o]
+		for i := range g.Endpoints {
+			if r := g.Endpoints[i].Ready; r == nil || *r {
+				c.Ready++
+			} else {
+				c.NotReady++
+			}
+		}
+		out[o] = c
+	}
+	for i := range h.Records {
+		s := &h.Records[i].Spec
+		pages[of(&s.Origin)] = s.Pages
+		for j := range s.Endpoints {
+			add(of(&s.Origin), &s.Endpoints[j])
+		}
+	}
+	for i := range h.Pages {
+		if s := &h.Pages[i].Spec; s.Number < pages[of(&s.Origin)] {
+			add(of(&s.Origin), &s.EndpointGroup)
+		}
+	}
+	return out
+}
+
+// Count is a number of endpoints.
+type Count struct{ Ready, NotReady int }
+
+// namespace returns that of the clusterset on the hub. Without usable credentials, it is the ClusterSet's name.
+func (s *Source) namespace(m *Member) string {
+	switch {
+	case s.Given != "":
+		return s.Given
+	case m.Credentials != nil && m.Credentials.Namespace != "":
+		return m.Credentials.Namespace
+	}
+	return cmp.Or(m.Set(), s.Namespace)
+}
