@@ -35,7 +35,6 @@ func (r *root) complete(root *cobra.Command) {
 		for flag, values := range map[string]completer{
 			"hub-context": contexts,
 			"with":        contexts,
-			"vip-mode":    cobra.FixedCompletions([]string{"shared", "preferred"}, cobra.ShellCompDirectiveNoFileComp),
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(flag, values) // the flag exists

@@ -11,7 +11,7 @@ import (
 )
 
 func (r *root) init() *cobra.Command {
-	var o lifecycle.InitOptions
+	var o lifecycle.Options
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: noArgs,
@@ -19,29 +19,23 @@ func (r *root) init() *cobra.Command {
 controller, and check that forged writes are refused. The command updates an existing hub. With
 --hub-namespace, a hub has several ClusterSets.
 
-By default, VIPs come from each cluster's own Service ranges. With --vip-mode preferred and
---vip-pools, they come from blocks that the hub assigns to each member, cut from pools that no
-cluster uses. For an existing ClusterSet, only the given --vip flags change.
+An existing ClusterSet stays as it is. Its fields say where VIPs come from and when members expire; for
+what they mean, run kubectl explain clusterset.spec on the hub.
 
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
-		Example: `  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0
-  kubectl clusterset init --context hub --vip-mode preferred --vip-pools 10.200.0.0/13,fd00:c5::/48`,
+		Example: "  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r.options(&o.Options, dryRun)
+			r.options(&o, dryRun)
 			if o.Hub, err = r.hub(true); err != nil {
 				return err
 			}
 			return lifecycle.Init(cmd.Context(), &o)
 		},
 	}
-	writes(cmd, &o.Options, &dryRun)
+	writes(cmd, &o, &dryRun)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
 	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes must be able to pull")
-	flags.StringVar(&o.VIPs.Mode, "vip-mode", "",
-		"where VIPs come from: shared or preferred (default: keep the current mode; shared for a new ClusterSet)")
-	flags.StringSliceVar(&o.VIPs.Pools, "vip-pools", nil, "CIDRs from which members' blocks are cut, in this order")
-	flags.StringToIntVar(&o.VIPs.Bits, "vip-block-bits", nil, "prefix length of a block: ipv4=22,ipv6=112")
 	return cmd
 }
 
