@@ -347,7 +347,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		o.HubNamespace, o.Release = c.namespace, "r/c:v1"
 		j := &join{JoinOptions: &JoinOptions{Options: *o}}
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: id}}
-		_, leaves := l.evicted(t.Context())
+		leaves := l.evicted(t.Context())
 		for what, err := range map[string]error{"join": j.hubReady(t.Context()), "leave": leaves,
 			"evict": Evict(t.Context(), o, "west")} {
 			if err == nil || !strings.Contains(err.Error(), says) {

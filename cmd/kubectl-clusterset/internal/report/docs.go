@@ -14,6 +14,7 @@ const (
 	DocsRanges     = docs + "operate.md#ranges-of-vips"
 	DocsUpgrade    = docs + "operate.md#upgrading"
 	DocsHubDeleted = docs + "troubleshoot.md#the-hub-controller-does-not-run"
+	DocsLeaving    = docs + "operate.md#leaving"
 	DocsRights     = docs + "reference.md#rights"
 	DocsReach      = docs + "failover.md"
 )
