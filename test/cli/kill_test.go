@@ -18,6 +18,8 @@ func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "west")
 	e.ok(t, "init", "--context", "hub")
+	e.ok(t, joining...) // CRDs stay
+	e.ok(t, leaving...)
 	before := e.clusters(t)
 	w := e.through(t, "hub", "west")
 	step := stride(12)
@@ -43,6 +45,8 @@ func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "west")
 	e.ok(t, "init", "--context", "hub")
+	e.ok(t, joining...) // CRDs stay
+	e.ok(t, leaving...)
 	before := e.clusters(t)
 	w := e.through(t, "hub", "west")
 	for what, join := range map[string][]string{"a member": joining, "an unfinished join": slices.Concat(joining,

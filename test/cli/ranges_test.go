@@ -46,7 +46,8 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e.ok(t, "init", "--context", "hub", "--vip-mode=preferred", "--vip-pools=10.200.0.0/24", "--vip-block-bits=ipv4=29")
+	e.ok(t, "init", "--context", "hub")
+	e.setVIPs(t, `{"mode": "preferred", "pools": ["10.200.0.0/24"], "blocks": {"ipv4Bits": 29}}`)
 	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
 	for i := range services {
 		e.declare(t, "east", "leaving", fmt.Sprint("web-", i))
@@ -111,6 +112,6 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		clusterset.FinalizerVIPs) {
 		t.Errorf("the user's range is not as it was: %v %+v", err, left)
 	}
-	e.ok(t, "init", "--context", "hub", "--vip-mode=shared", "--vip-pools=")
+	e.setVIPs(t, `{"mode": "shared", "pools": null}`)
 	e.forget(t, "leaving")
 }

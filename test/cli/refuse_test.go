@@ -68,7 +68,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 	}{
 		{nil, []string{"cluster ID taken is taken", "clusterset-dns.io/joining-uid="}},
 		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other, which is joining",
-			"--evict"}},
+			"evict taken"}},
 		{map[string]string{"clusterset-dns.io/cluster-uid": "other"},
 			[]string{"by the cluster whose kube-system has the UID other", "choose another with --cluster-id"}},
 	} {
@@ -77,7 +77,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 			t.Fatal(err)
 		}
 		e.refused(t, c.want, join("--cluster-id", "taken")...)
-		e.ok(t, "leave", "taken", "--evict", "--context", "hub")
+		e.ok(t, "evict", "taken", "--context", "hub")
 	}
 	p := claim(map[string]string{"clusterset-dns.io/cluster-uid": "other"})
 	p.Finalizers = []string{"example.org/stays"}

@@ -77,8 +77,8 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	golden("join-renew", "join", "--context", "west", "--hub-context", "hub", "--renew")
 	golden("leave-dry-run", "leave", "--context", "west", "--hub-context", "hub", "--dry-run")
 	golden("join-renew-dry-run", "join", "--context", "west", "--hub-context", "hub", "--renew", "--dry-run")
-	golden("evict", "leave", "south", "--evict", "--context", "hub")
-	golden("evict-nobody", "leave", "south", "--evict", "--context", "hub")
+	golden("evict", "evict", "south", "--context", "hub")
+	golden("evict-nobody", "evict", "south", "--context", "hub")
 
 	for _, c := range []string{"east", "west", "south"} {
 		e.ok(t, "leave", "--yes", "--context", c, "--hub-context", "hub")

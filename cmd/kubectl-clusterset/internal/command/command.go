@@ -57,7 +57,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
 	cmd.SetFlagErrorFunc(wrongFlag)
 	r.config.AddFlags(cmd.PersistentFlags())
-	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor(),
+	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.evict(), r.status(), r.explain(), r.doctor(),
 		newVerify(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
 		if !slices.Contains([]string{"explain", "export", "unexport", "verify", "dns"}, sub.Name()) {
 			flags := sub.Flags()
@@ -66,7 +66,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
 			flags.StringVar(&r.hubNamespace, "hub-namespace", lifecycle.DefaultHubNamespace,
 				"namespace of the ClusterSet on the hub, and its name; status, doctor, gather, join, and "+
-					"leave without --evict default to that of this cluster's membership")
+					"leave default to that of this cluster's membership")
 		}
 		cmd.AddCommand(sub)
 	}

@@ -35,7 +35,6 @@ func (r *root) complete(root *cobra.Command) {
 		for flag, values := range map[string]completer{
 			"hub-context": contexts,
 			"with":        contexts,
-			"vip-mode":    cobra.FixedCompletions([]string{"shared", "preferred"}, cobra.ShellCompDirectiveNoFileComp),
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(flag, values) // the flag exists
@@ -55,7 +54,7 @@ func (r *root) complete(root *cobra.Command) {
 			})
 		case "unexport":
 			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, client.Object.GetName)
-		case "leave":
+		case "evict":
 			cmd.ValidArgsFunction = r.names(func() (*cluster.Cluster, error) { return r.hub(true) },
 				&inventoryv1alpha1.ClusterProfileList{}, client.Object.GetName)
 		}
@@ -63,7 +62,7 @@ func (r *root) complete(root *cobra.Command) {
 }
 
 // names completes one argument with the names of objects that name gives: for explain those of all namespaces, for
-// leave those of the ClusterSet's, else those of --namespace.
+// evict those of the ClusterSet's, else those of --namespace.
 func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList, name func(client.Object) string,
 ) completer {
 	return func(cmd *cobra.Command, args []string, typed string) (out []string, d cobra.ShellCompDirective) {
@@ -76,7 +75,7 @@ func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList
 		switch cmd.Name() {
 		case "explain":
 			namespace = ""
-		case "leave":
+		case "evict":
 			namespace = r.hubNamespace
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 2*time.Second)

@@ -11,7 +11,7 @@ import (
 )
 
 func (r *root) init() *cobra.Command {
-	var o lifecycle.InitOptions
+	var o lifecycle.Options
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: noArgs,
@@ -19,29 +19,23 @@ func (r *root) init() *cobra.Command {
 controller, and check that forged writes are refused. The command updates an existing hub. With
 --hub-namespace, a hub has several ClusterSets.
 
-By default, VIPs come from each cluster's own Service ranges. With --vip-mode preferred and
---vip-pools, they come from blocks that the hub assigns to each member, cut from pools that no
-cluster uses. For an existing ClusterSet, only the given --vip flags change.
+An existing ClusterSet stays as it is. Its fields say where VIPs come from and when members expire; for
+what they mean, run kubectl explain clusterset.spec on the hub.
 
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
-		Example: `  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0
-  kubectl clusterset init --context hub --vip-mode preferred --vip-pools 10.200.0.0/13,fd00:c5::/48`,
+		Example: "  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r.options(&o.Options, dryRun)
+			r.options(&o, dryRun)
 			if o.Hub, err = r.hub(true); err != nil {
 				return err
 			}
 			return lifecycle.Init(cmd.Context(), &o)
 		},
 	}
-	writes(cmd, &o.Options, &dryRun)
+	writes(cmd, &o, &dryRun)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
 	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes must be able to pull")
-	flags.StringVar(&o.VIPs.Mode, "vip-mode", "",
-		"where VIPs come from: shared or preferred (default: keep the current mode; shared for a new ClusterSet)")
-	flags.StringSliceVar(&o.VIPs.Pools, "vip-pools", nil, "CIDRs from which members' blocks are cut, in this order")
-	flags.StringToIntVar(&o.VIPs.Bits, "vip-block-bits", nil, "prefix length of a block: ipv4=22,ipv6=112")
 	return cmd
 }
 
@@ -95,33 +89,18 @@ func (r *root) leave() *cobra.Command {
 	var dryRun cluster.DryRun
 	var evict, yes bool
 	cmd := &cobra.Command{
-		Use: "leave [CLUSTER --evict]", Short: "Remove this cluster from its ClusterSet, or evict a member",
-		Args: cobra.MaximumNArgs(1),
+		Use: "leave", Short: "Remove this cluster from its ClusterSet", Args: cobra.MaximumNArgs(1),
 		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
-the hub revokes its credentials, and what join installed is deleted. ServiceExports stay. The
-command asks first. It also undoes an unfinished join.
-
-With --evict, which does not ask, remove another member from the hub, for example one that is
-permanently lost. It loses its credentials at once, and the other members lose its exports.`,
-		Example: `  kubectl clusterset leave --context east --hub-context hub
-  kubectl clusterset leave east --evict --hub-context hub`,
+the hub revokes its credentials, and what join installed is deleted. ServiceExports and CRDs stay. The
+command asks first. It also undoes an unfinished join.`,
+		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			r.options(&o.Options, dryRun)
-			switch {
-			case evict && len(args) == 0:
-				return errors.New("--evict needs the cluster ID of a member")
-			case evict && o.Force:
-				return errors.New("--force is for this cluster, and not for another member")
-			case !evict && len(args) == 1:
-				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument without --evict"),
-					"to let this cluster leave: kubectl clusterset leave --hub-context=HUB; to remove another: "+
-						"kubectl clusterset leave CLUSTER --evict --hub-context=HUB")
+			if r.options(&o.Options, dryRun); evict {
+				return r.evictMember(cmd, &o.Options, args)
 			}
-			if evict {
-				if o.Hub, err = r.hub(true); err != nil {
-					return err
-				}
-				return lifecycle.Evict(cmd.Context(), &o.Options, args[0])
+			if len(args) > 0 {
+				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"),
+					"to remove another: kubectl clusterset evict "+args[0]+" --hub-context=HUB")
 			}
 			if o.Hub, err = r.namedHub(); err != nil {
 				return err
@@ -141,6 +120,37 @@ permanently lost. It loses its credentials at once, and the other members lose i
 	writes(cmd, &o.Options, &dryRun)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&evict, "evict", false, "evict the named member from the hub")
+	_ = cmd.Flags().MarkHidden("evict") // the flag exists: it was the command evict
 	cmd.Flags().BoolVar(&o.Force, "force", false, "the agent leaves without the hub; only if that is permanently lost")
 	return cmd
+}
+
+func (r *root) evict() *cobra.Command {
+	var o lifecycle.Options
+	var dryRun cluster.DryRun
+	cmd := &cobra.Command{
+		Use: "evict CLUSTER", Short: "Remove another member, such as one that is lost", Args: cobra.MaximumNArgs(1),
+		Long: `Remove a member from the hub by its cluster ID, for example one that is permanently lost. It loses its
+credentials at once, and the other members lose its exports. The command does not ask.
+
+The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
+		Example: "  kubectl clusterset evict east --hub-context hub",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.options(&o, dryRun)
+			return r.evictMember(cmd, &o, args)
+		},
+	}
+	writes(cmd, &o, &dryRun)
+	return cmd
+}
+
+func (r *root) evictMember(cmd *cobra.Command, o *lifecycle.Options, args []string) (err error) {
+	if len(args) == 0 {
+		return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
+			"kubectl clusterset status --hub-only --hub-context=HUB")
+	}
+	if o.Hub, err = r.hub(true); err != nil {
+		return err
+	}
+	return lifecycle.Evict(cmd.Context(), o, args[0])
 }

@@ -13,11 +13,9 @@ import (
 
 const zone = "clusterset.local"
 
-// The lines around our block. The second form of begin says that the text before it had no line break at its end, so
-// that remove restores it byte for byte.
+// The lines around our block.
 const (
 	begin   = "# BEGIN clusterset-dns: kubectl clusterset dns uninstall removes this block\n"
-	joined  = "# BEGIN clusterset-dns, no line break before: kubectl clusterset dns uninstall removes this block\n"
 	end     = "# END clusterset-dns\n"
 	answers = "clusterset.local:%s {\n    errors\n    ready\n    prometheus :9153\n    multicluster\n}\n"
 	sends   = "clusterset.local:%s {\n    errors\n    cache {\n        success 9984 5\n        denial 9984 1\n    }\n" +
@@ -69,7 +67,7 @@ func shown(text string) bool {
 // The block stays where it is if nothing changes. With --replace, a block that the user extended stays while it answers
 // the zone.
 func with(text, block string) (string, error) {
-	if strings.Contains(text, begin+block+end) || strings.Contains(text, joined+block+end) {
+	if strings.Contains(text, begin+block+end) {
 		return text, nil
 	}
 	address, _, _ := strings.Cut(block, "{")
@@ -96,26 +94,20 @@ func with(text, block string) (string, error) {
 				" that this command did not add")
 		}
 	}
-	mark := begin
 	if text != "" && !strings.HasSuffix(text, "\n") {
-		text, mark = text+"\n", joined
+		text += "\n"
 	}
-	return text + mark + block + end, nil
+	return text + begin + block + end, nil
 }
 
-// remove returns a Corefile without our block, exactly as it was before.
+// remove returns a Corefile without our block, as it was before but for a missing line break at its end.
 func remove(text string) string {
-	for _, mark := range []string{begin, joined} {
-		before, rest, found := strings.Cut(text, mark)
-		_, after, closed := strings.Cut(rest, end)
-		if found && closed {
-			if mark == joined && after == "" {
-				before = strings.TrimSuffix(before, "\n")
-			}
-			return before + after
-		}
+	before, rest, found := strings.Cut(text, begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return text
 	}
-	return text
+	return before + after
 }
 
 // answered reports whether a line multicluster of a Corefile answers the zone.

@@ -215,7 +215,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestTheCorefileIsRestoredByteForByte, whatever is at its end.
+// TestTheCorefileIsRestoredByteForByte, whatever is at its end; but a missing line break there is added.
 func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
 	for _, text := range []string{"", ".:53 {\n reload\n}\n", ".:53 {\n reload\n}", ".:53 {\n reload\n}\n\n# end\n"} {
 		block := fmt.Sprintf(answers, "53")
@@ -232,11 +232,13 @@ func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
 				t.Errorf("what others appended moves our block: %q, %v", again, err)
 			}
 		}
+		if text != "" {
+			text = strings.TrimSuffix(text, "\n") + "\n"
+		}
 		if got := remove(changed); got != text {
 			t.Errorf("%q is restored as %q", text, got)
 		}
-		if got := remove(changed + "other:53 {\n}\n"); !strings.HasPrefix(got, text) || !strings.HasSuffix(got,
-			"\nother:53 {\n}\n") && text != "" {
+		if got := remove(changed + "other:53 {\n}\n"); got != text+"other:53 {\n}\n" {
 			t.Errorf("what others appended is lost: %q", got)
 		}
 	}
@@ -362,7 +364,8 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 		"the user declines":   {"\n", yes, yes, rolled, false, "not confirmed", "--yes"},
 		"nobody is there":     {"", yes, yes, rolled, false, "not confirmed", "--yes"},
 		"the zone is refused": {"y\n", refused, yes, rolled, false, "answers REFUSED for clusterset", logs},
-		edited: {"y\n", refused, yes, rolled, false, "restoring ConfigMap kube-system/coredns",
+		edited: {"y\n", refused, yes, rolled, false,
+			"rolling back: this cluster: changing ConfigMap kube-system/coredns",
 			"kubectl clusterset dns uninstall"},
 		"own names fail": {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
 		"no new replica comes": {"y\n", yes, yes, stuck, false, "0 of 2 new replicas",
@@ -428,10 +431,6 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 			if same := written(t, after) == written(t, before); same == stays ||
 				strings.Contains(written(t, after), "by somebody else") != (name == edited) {
 				t.Errorf("afterwards the cluster has\n%s", written(t, after))
-			}
-			err = here.Get(t.Context(), client.ObjectKey{Name: "clusterset-dns:coredns"}, &rbacv1.ClusterRoleBinding{})
-			if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
-				t.Errorf("afterwards the binding: %v", err)
 			}
 			if said := said.String(); strings.Contains(said, "next: kubectl clusterset verify") != installed {
 				t.Errorf("it says %s", said)
@@ -560,10 +559,6 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	for name, take := range map[string]func(*State) error{
 		"k3s": func(s *State) error {
 			s.Custom.Data = map[string]string{"lighthouse.server": "clusterset.local:53 {\n forward . 10.0.0.1\n}\n"}
-			return nil
-		},
-		"gke": func(s *State) error {
-			s.KubeDNS.Data["stubDomains"] = `{"clusterset.local": ["10.0.0.1"]}`
 			return nil
 		},
 		"aks": func(s *State) error { // in the Corefile itself

@@ -99,32 +99,36 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 		volumes := &s.NodeLocal.Spec.Template.Spec.Volumes
 		*volumes = (*volumes)[1:]
 		p, err := Install(s, Wanted{Mode: mode, Image: image})
-		if err != nil || p.Stubs != nil || !strings.Contains(strings.Join(p.Notes, "\n"),
+		if err != nil || !strings.Contains(strings.Join(p.Notes, "\n"),
 			"NodeLocal DNS of its own: add a server block clusterset.local:53") {
 			t.Errorf("%s: %+v, %v", mode, p, err)
 		}
 		s.NodeFile += "clusterset.local:53 {\n forward . 10.96.99.1\n}\n"
-		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil || p.Stubs != nil || len(p.Notes) > 0 {
+		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil || len(p.Notes) > 0 {
 			t.Errorf("%s, with a block: %+v, %v", mode, p, err)
 		}
 	}
 }
 
-// TestAStubDomainFollowsOurService, which has another address after it was installed again. That of others stays.
-func TestAStubDomainFollowsOurService(t *testing.T) {
-	for installed, want := range map[bool]string{true: `{"clusterset.local":["10.96.7.7"]}`, false: ""} {
+// TestAStubDomainIsTheUsersStep, as one command that keeps those that are there, until the zone is one of them.
+func TestAStubDomainIsTheUsersStep(t *testing.T) {
+	const before = "NodeLocal DNS: kubectl -n kube-system "
+	for stubs, want := range map[string]string{
+		"": before + `create configmap kube-dns --from-literal=stubDomains='{"clusterset.local":["10.96.7.7"]}'`,
+		`{"a.example":["10.0.0.1"]}`: before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": ` +
+			`"{\"a.example\":[\"10.0.0.1\"],\"clusterset.local\":[\"10.96.7.7\"]}"}}'`,
+		`{"clusterset.local":["10.96.7.7"]}`: "",
+	} {
 		s, err := Read(t.Context(), load(t, "testdata/nodelocal.yaml", besideService()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": `{"clusterset.local":["10.96.7.6"]}`}}
-		if installed {
-			s.KubeDNS.Annotations = map[string]string{AnnotationStubs: ""}
+		if s.KubeDNS = nil; stubs != "" {
+			s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": stubs}}
 		}
 		p, err := Install(s, Wanted{Mode: Beside, Image: image})
-		if err != nil || (p.Stubs != nil) != installed ||
-			installed && p.Stubs.After.(*corev1.ConfigMap).Data["stubDomains"] != want {
-			t.Errorf("installed %v: %+v, %v", installed, p, err)
+		if got := strings.Join(p.Notes, "\n"); err != nil || !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %s, %v, want %s", stubs, got, err, want)
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,9 +18,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
-
-// AnnotationStubs has the stubDomains of kube-dns before Install changed them, and Uninstall restores them.
-const AnnotationStubs = "clusterset-dns.io/original-stubs"
 
 // Mode is how our CoreDNS comes into a cluster.
 type Mode string
@@ -42,7 +39,7 @@ type Wanted struct {
 	NoWait  bool   // nobody waits until the image has rolled out
 }
 
-// Change replaces Before by After. Before is nil to create After, and After is nil to delete Before.
+// Change replaces Before by After. Before is nil to create After, and After is nil to undo that.
 type Change struct{ Before, After client.Object }
 
 // Plan is what to do in a cluster.
@@ -54,7 +51,6 @@ type Plan struct {
 	Deployment   *Change                      // the image of the cluster's CoreDNS
 	Forward      *Change                      // what gives the zone to our CoreDNS
 	ByHand       string                       // the same, if only the user can do it
-	Stubs        *Change                      // what gives it to NodeLocal DNSCache, too
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
 	Hint         string // what the user may do
@@ -62,7 +58,7 @@ type Plan struct {
 
 // changes returns what changes objects of others.
 func (p *Plan) changes() []*Change {
-	return slices.DeleteFunc([]*Change{p.Deployment, p.Forward, p.Stubs}, func(c *Change) bool { return c == nil })
+	return slices.DeleteFunc([]*Change{p.Deployment, p.Forward}, func(c *Change) bool { return c == nil })
 }
 
 // Mode returns how our CoreDNS is installed, or "".
@@ -113,9 +109,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
 	}
-	if err := p.cache(s); err != nil {
-		return nil, err
-	}
+	p.cache(s)
 	if d.Step != "" && d.Forward != platform.ByHand {
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
@@ -222,8 +216,6 @@ func (p *Plan) beside(s *State) (err error) {
 		return p.corefile(s, block)
 	case platform.InCustom:
 		err = p.custom(s, begin+block+end)
-	case platform.InStubs:
-		p.Forward, err = s.stubs(to)
 	default:
 		p.ByHand = s.fill(p.Distribution.Step, block)
 	}
@@ -240,34 +232,52 @@ func (s *State) address() []string {
 
 // fill returns a step for this cluster.
 func (s *State) fill(step, block string) string {
-	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(s.address(), ", ")).Replace(step)
+	return s.fillFor(step, block, s.address())
+}
+
+// fillFor is fill for DNS servers of these addresses.
+func (s *State) fillFor(step, block string, to []string) string {
+	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(to, ", "), "STUBS", s.stubs(to)).Replace(step)
+}
+
+// stubs returns the command that adds the zone to kube-dns's stubDomains.
+func (s *State) stubs(to []string) string {
+	domains := map[string][]string{}
+	verb, quote := "create configmap kube-dns --from-literal=stubDomains='%s'", func(text []byte) string {
+		return string(text)
+	}
+	if s.KubeDNS != nil {
+		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
+		verb = `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": %s}}'`
+		quote = func(text []byte) string { return strconv.Quote(string(text)) }
+	}
+	domains[zone] = to
+	text, _ := json.Marshal(domains) // strings
+	return "kubectl -n kube-system " + fmt.Sprintf(verb, quote(text))
 }
 
 // Cache returns what answers Pods in front of the cluster's DNS without the zone, with its step, or nil.
-func (s *State) Cache() *platform.Platform {
+func (s *State) Cache() *platform.Platform { return s.cache(s.Mode()) }
+
+func (s *State) cache(mode Mode) *platform.Platform {
 	c := platform.CacheOf(&s.Objects)
-	if c == nil || c.Forward == platform.InStubs && s.stubbed() || serves(s.NodeFile) {
+	stubbed := s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
+	if c == nil || c.Step == platform.Stubs && stubbed || serves(s.NodeFile) {
 		return nil
 	}
-	c.Step = s.fill(c.Step, "")
+	to := s.address()
+	if mode != Beside && s.Upstream != nil { // the DNS Service's own address is the cache's, too
+		to = s.Upstream.Spec.ClusterIPs
+	}
+	c.Step = s.fillFor(c.Step, "", to)
 	return c
 }
 
-// cache gives the zone to what answers Pods in front of the cluster's DNS, or says how.
-func (p *Plan) cache(s *State) (err error) {
-	c, to := s.Cache(), s.address()
-	if p.Mode == Replace && s.Upstream != nil { // the DNS Service's own address is the cache's, too
-		to = s.Upstream.Spec.ClusterIPs
-	}
-	_, installed := s.originalStubs()
-	switch {
-	case p.Distribution.Forward == platform.InStubs: // which serves both
-	case installed || c != nil && c.Forward == platform.InStubs && (p.Mode == Beside || s.Upstream != nil):
-		p.Stubs, err = s.stubs(to)
-	case c != nil:
+// cache says how what answers Pods in front of the cluster's DNS gets the zone.
+func (p *Plan) cache(s *State) {
+	if c := s.cache(p.Mode); c != nil && p.Distribution.Step != platform.Stubs { // which serve both
 		p.Notes = append(p.Notes, c.Name+": "+c.Step+"; "+report.DocsNodeLocal)
 	}
-	return err
 }
 
 // forwarded is the error for a zone that another program has given to a DNS server of its own: two for one zone stop
@@ -299,71 +309,20 @@ func (p *Plan) custom(s *State, block string) error {
 	// AKS's manual asks for a restart; elsewhere the plugin reload reads imports again.
 	p.Forward, p.Restart = &Change{s.Custom, after}, p.Distribution.Name == "AKS" || !reloads(s.Corefile())
 	if s.Custom.ResourceVersion == "" {
-		own(after)
 		p.Forward.Before = nil
 	}
 	return nil
 }
 
-// own marks an object as one that this program created, and may delete.
-func own(o client.Object) { o.SetLabels(map[string]string{managedBy: manifest.FieldManager}) }
-
-const managedBy = "app.kubernetes.io/managed-by"
-
-// originalStubs returns the stubDomains of kube-dns before Install changed them; installed says that it did.
-func (s *State) originalStubs() (was string, installed bool) {
-	if s.KubeDNS != nil {
-		was, installed = s.KubeDNS.Annotations[AnnotationStubs]
-	}
-	return was, installed
-}
-
-// stubbed reports whether kube-dns's stubDomains have the zone.
-func (s *State) stubbed() bool {
-	return s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
-}
-
-// stubs adds the zone to kube-dns's stubDomains.
-func (s *State) stubs(to []string) (*Change, error) {
-	before := s.KubeDNS
-	if before == nil {
-		before = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: "kube-dns"}}
-	}
-	was := before.Data["stubDomains"]
-	stubs := map[string][]string{}
-	if was != "" {
-		if err := json.Unmarshal([]byte(was), &stubs); err != nil {
-			return nil, fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
-		}
-	}
-	_, installed := s.originalStubs()
-	if stubs[zone] != nil && !installed {
-		return nil, forwarded("stubDomains of ConfigMap kube-dns", "kubectl -n kube-system edit configmap kube-dns")
-	}
-	if slices.Equal(stubs[zone], to) {
-		return nil, nil
-	}
-	after := before.DeepCopy()
-	if !installed {
-		metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationStubs, was)
-	}
-	stubs[zone] = to
-	text, err := json.Marshal(stubs)
-	if after.Data == nil {
-		after.Data = map[string]string{}
-	}
-	after.Data["stubDomains"] = string(text)
-	if s.KubeDNS == nil {
-		own(after)
-		return &Change{nil, after}, err
-	}
-	return &Change{before, after}, err
-}
-
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (*Plan, error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.Running()}
-	p.unforward(s)
+	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
+		after := s.Custom.DeepCopy()
+		delete(after.Data, customKey)
+		p.Forward = &Change{s.Custom, after}
+		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
+	}
 	text := unhide(remove(s.Corefile()))
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
@@ -402,52 +361,4 @@ func Uninstall(s *State) (*Plan, error) {
 	}
 	p.Objects = s.Granted
 	return p, nil
-}
-
-// unforward removes what forwards the zone elsewhere than in the Corefile.
-func (p *Plan) unforward(s *State) {
-	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
-		after := s.Custom.DeepCopy()
-		delete(after.Data, customKey)
-		p.Forward = &Change{s.Custom, kept(after, len(after.Data) == 0)}
-		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
-	}
-	if was, installed := s.originalStubs(); installed {
-		after := s.KubeDNS.DeepCopy()
-		after.Data["stubDomains"] = unstub(after.Data["stubDomains"], was)
-		if delete(after.Annotations, AnnotationStubs); after.Data["stubDomains"] == "" {
-			delete(after.Data, "stubDomains")
-		}
-		c := &Change{s.KubeDNS, kept(after, len(after.Data) == 0)}
-		if p.Stubs = c; p.Distribution.Forward == platform.InStubs {
-			p.Forward, p.Stubs = c, nil
-		}
-	}
-}
-
-// kept returns an object, or nil to delete it if it is empty and this program created it.
-func kept(o client.Object, empty bool) client.Object {
-	if empty && o.GetLabels()[managedBy] == manifest.FieldManager {
-		return nil
-	}
-	return o
-}
-
-// unstub removes our zone from stubDomains. It returns the original text if nothing else changed.
-func unstub(now, original string) string {
-	var a, b map[string][]string
-	if json.Unmarshal([]byte(now), &a) != nil {
-		return now
-	}
-	delete(a, zone)
-	if len(a) == 0 && original == "" {
-		return ""
-	}
-	text, _ := json.Marshal(a) // strings
-	if json.Unmarshal([]byte(original), &b) == nil {
-		if same, _ := json.Marshal(b); string(same) == string(text) {
-			return original
-		}
-	}
-	return string(text)
 }

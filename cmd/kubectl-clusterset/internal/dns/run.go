@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -51,10 +50,6 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
-	brought, err := r.absent(ctx, p)
-	if err != nil {
-		return err
-	}
 	if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
 		return err
 	}
@@ -71,7 +66,6 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}{
 		{p.Deployment, "the image", func() error { return r.rollout(ctx, s.Deployment) }},
 		{p.Forward, "the configuration", func() error { return r.effective(ctx, s, p, true) }},
-		{p.Stubs, "the stub domains", func() error { return nil }}, // nobody can ask NodeLocal DNS from here
 	} {
 		if step.change != nil {
 			r.Say("%s: changing %s of the cluster's DNS", r.Name, step.what)
@@ -86,7 +80,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			err = step.verify()
 		}
 		if err != nil {
-			return r.rollBack(ctx, s, p, undo, brought, err)
+			return r.rollBack(ctx, s, p, undo, err)
 		}
 	}
 	if p.ByHand != "" && !r.done(ctx, s) {
@@ -116,23 +110,6 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	})
 }
 
-// absent returns the rights that a plan brings and the cluster lacks. A CoreDNS beside keeps its own.
-func (r *Runner) absent(ctx context.Context, p *Plan) (out []*unstructured.Unstructured, err error) {
-	for _, o := range p.Objects {
-		if p.Mode != Replace || o.GroupVersionKind().Group != rbacv1.GroupName {
-			continue
-		}
-		err := r.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopy())
-		if client.IgnoreNotFound(err) != nil {
-			return nil, r.Failed(err, "reading %s", cluster.Title(o))
-		}
-		if err != nil {
-			out = append(out, o)
-		}
-	}
-	return out, nil
-}
-
 // granted returns the rights of the cluster's CoreDNS that this program applied.
 func (r *Runner) granted(ctx context.Context) (out []*unstructured.Unstructured, err error) {
 	all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
@@ -157,21 +134,20 @@ func (r *Runner) spare(ctx context.Context, p *Plan) error {
 	if err := r.List(ctx, &bindings); err != nil {
 		return r.Failed(err, "listing ClusterRoleBindings")
 	}
-	gone := map[string]bool{}
-	p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
-		title := cluster.Title(o)
-		again := gone[title]
-		gone[title] = true
-		return again
-	})
-	needed := map[string]bool{}
+	seen, needed := map[string]bool{}, map[string]bool{}
+	for _, o := range p.Objects {
+		seen[cluster.Title(o)] = true
+	}
 	for i := range bindings.Items {
-		if b := &bindings.Items[i]; !gone["ClusterRoleBinding "+b.Name] {
+		if b := &bindings.Items[i]; !seen["ClusterRoleBinding "+b.Name] {
 			needed[b.RoleRef.Kind+" "+b.RoleRef.Name] = true
 		}
 	}
 	p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
-		return needed[cluster.Title(o)]
+		title := cluster.Title(o)
+		twice := !seen[title]
+		delete(seen, title)
+		return twice || needed[title]
 	})
 	return nil
 }
@@ -216,12 +192,6 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			if err := r.effective(ctx, s, p, false); err != nil {
 				return err
 			}
-		}
-	}
-	if p.Stubs != nil {
-		r.Say("%s: restoring the stub domains", r.Name)
-		if err := r.change(ctx, p.Stubs); err != nil {
-			return err
 		}
 	}
 	if p.Deployment != nil {
@@ -296,42 +266,28 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 	return nil
 }
 
-// rights returns what a plan needs.
+// rights returns what a plan needs. A rollback deletes what was created.
 func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
-	verbs := []string{"get", "create", "patch"}
+	verbs := write
 	if verb == "delete" {
 		verbs = []string{"get", "delete"}
 	}
 	out := cluster.RightsTo(p.Objects, verbs...)
-	if p.Deployment != nil || p.Restart {
+	if len(p.changes()) > 0 {
 		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
-	}
-	for _, c := range p.changes() {
-		changes := []string{"patch"}
-		if c.Before == nil {
-			changes = []string{"create", "delete"} // the latter for a rollback
-		} else if c.After == nil {
-			changes = []string{"delete"}
-		}
-		if _, is := c.object().(*corev1.ConfigMap); is {
-			for _, verb := range changes {
-				out = append(out, cluster.Right{Verb: verb, Resource: "configmaps", Namespace: kubeSystem})
-			}
+		for _, verb := range []string{"create", "patch", "delete"} {
+			out = append(out, cluster.Right{Verb: verb, Resource: "configmaps", Namespace: kubeSystem})
 		}
 	}
-	if wait {
-		namespace, _, _ := s.servers()
-		namespaces := map[string]bool{namespace: namespace != "", besideNamespace: p.Mode == Beside && verb == "apply"}
-		for n, asked := range namespaces {
-			if asked {
-				out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: n})
-			}
-		}
+	if namespace, _, _ := s.servers(); wait && namespace != "" {
+		out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: namespace})
 	}
 	return out
 }
 
-// object returns After, or Before if the change deletes it.
+var write = []string{"get", "create", "patch"}
+
+// object returns After, or Before if there is none.
 func (c *Change) object() client.Object {
 	if c.After != nil {
 		return c.After
@@ -339,40 +295,31 @@ func (c *Change) object() client.Object {
 	return c.Before
 }
 
-// change writes a change. It fails if somebody else has changed the object since it was read.
+// change writes a change. Of a ConfigMap, it fails if somebody else has changed it since it was read.
 func (r *Runner) change(ctx context.Context, c *Change) error {
 	owner := client.FieldOwner(manifest.FieldManager)
 	var err error
-	switch {
-	case c.Before == nil:
-		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), owner)
-	case c.After == nil:
-		version := c.Before.GetResourceVersion()
-		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object),
-			client.Preconditions{ResourceVersion: &version})
+	switch before, after := c.Before, c.After; {
+	case before == nil:
+		err = r.Create(ctx, after, owner)
+	case after == nil:
+		err = kube.Delete(ctx, r.Client, before)
 	default:
-		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			o := c.After.DeepCopyObject().(client.Object)
-			err := r.Patch(ctx, o, kube.Changes(c.Before), owner)
-			if _, is := o.(*corev1.ConfigMap); is && err == nil { // rollBack asks for this version
-				c.After.SetResourceVersion(o.GetResourceVersion())
-			}
-			now := c.Before.DeepCopyObject().(client.Object)
-			if apierrors.IsConflict(err) && r.Get(ctx, client.ObjectKeyFromObject(now), now) == nil &&
-				now.GetGeneration() > 0 && now.GetGeneration() == c.Before.GetGeneration() { // its status has changed
-				c.Before.SetResourceVersion(now.GetResourceVersion())
-				c.After.SetResourceVersion(now.GetResourceVersion())
-			}
-			return err
-		})
+		o, patch := after.DeepCopyObject().(client.Object), client.StrategicMergeFrom(before)
+		_, locked := o.(*corev1.ConfigMap)
+		if locked {
+			patch = kube.Changes(before)
+		}
+		if err = r.Patch(ctx, o, patch, owner); err == nil && locked { // a rollback asks for this version
+			after.SetResourceVersion(o.GetResourceVersion())
+		}
 	}
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
 
-// rollBack undoes changes, the last one first, also if ctx has ended, deletes the rights that this run brought, and
-// returns why.
-func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change,
-	brought []*unstructured.Unstructured, why error) error {
+// rollBack undoes changes, the last one first, also if ctx has ended, and returns why. What others changed meanwhile
+// stays; a Corefile that they changed cannot be restored.
+func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change, why error) error {
 	remedy := s.logsAt()
 	switch {
 	case apierrors.IsConflict(why):
@@ -383,38 +330,21 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 		remedy = "check that --image is our CoreDNS, and that its Pods can be scheduled"
 	}
 	remedy += "; then run the command again"
-	if len(undo)+len(brought) == 0 {
+	if len(undo) == 0 {
 		return report.WithRemedy(why, remedy)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	r.Say("%s: rolling back: %v", r.Name, why)
-	const uninstall = "kubectl clusterset dns uninstall"
 	for _, c := range slices.Backward(undo) {
-		var err error
-		if c.Before == nil {
-			err = kube.DeleteNamed(ctx, r.Client, r.Client, c.After.DeepCopyObject().(client.Object))
-		} else { // what others changed meanwhile stays; a Corefile that they changed cannot be restored
-			o := c.After.DeepCopyObject().(client.Object)
-			from := client.MergeFrom(o)
-			if _, is := o.(*corev1.ConfigMap); is {
-				from = kube.Changes(o)
-			}
-			var patch []byte
-			if patch, err = from.Data(c.Before); err == nil {
-				err = r.Patch(ctx, o, client.RawPatch(client.Merge.Type(), patch),
-					client.FieldOwner(manifest.FieldManager))
-			}
-		}
-		if err = r.Failed(err, "restoring %s", cluster.Title(c.object())); err == nil && c == p.Forward {
+		err := r.change(ctx, &Change{c.After, c.Before})
+		if err == nil && c == p.Forward {
 			err = r.restart(ctx, s, p)
 		}
 		if err != nil { // the other changes stay: a stock CoreDNS does not start with our block
-			return errors.Join(why, report.WithRemedy(err, uninstall))
+			err = fmt.Errorf("rolling back: %w", err)
+			return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
 		}
-	}
-	if err := r.Remove(ctx, brought); err != nil {
-		return errors.Join(why, report.WithRemedy(err, uninstall))
 	}
 	return report.WithRemedy(fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
 		remedy)
@@ -460,13 +390,7 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 	d := s.Deployment.DeepCopy()
 	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt",
 		time.Now().Format(time.RFC3339Nano))
-	err := r.Patch(ctx, d, client.MergeFrom(s.Deployment), client.FieldOwner(manifest.FieldManager))
-	if err == nil && p.Deployment != nil { // Uninstall changes it next
-		for _, o := range []client.Object{p.Deployment.Before, p.Deployment.After} {
-			o.SetResourceVersion(d.ResourceVersion)
-			o.SetGeneration(d.Generation)
-		}
-	}
+	err := r.Patch(ctx, d, client.StrategicMergeFrom(s.Deployment), client.FieldOwner(manifest.FieldManager))
 	return r.Failed(err, "restarting Deployment %s", d.Name)
 }
 

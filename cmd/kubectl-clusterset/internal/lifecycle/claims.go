@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,13 +29,13 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
 		return false, j.Hub.Failed(err, "reading Lease %s", name)
 	}
-	// a claim in use may be that of this clone's original
-	_, begun, err := claims(ctx, &j.Options, j.uid)
+	all, err := j.held(ctx, j.uid)
 	if err != nil {
 		return false, err
 	}
-	for _, id := range begun {
-		if id != j.ClusterID && j.setProperty == nil { // a member's may be that of its clone
+	for i := range all { // a claim in use may be a clone's, and so may any other of a member
+		if id := all[i].Name; id != j.ClusterID && j.setProperty == nil &&
+			all[i].Annotations[clusterset.AnnotationClusterUID] == "" {
 			return false, report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
 				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
 		}
@@ -106,35 +107,20 @@ func (j *join) claim(ctx context.Context) error {
 	return nil
 }
 
-// claims returns the cluster IDs that a cluster of this UID holds, and those of its unfinished joins.
-func claims(ctx context.Context, o *Options, uid string) (held, begun []string, err error) {
+// held returns the claims of a cluster with this UID.
+func (o *Options) held(ctx context.Context, uid string) (out []inventoryv1alpha1.ClusterProfile, err error) {
 	if o.Hub == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	var all inventoryv1alpha1.ClusterProfileList
 	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
-		return nil, nil, o.Hub.Failed(err, "listing ClusterProfiles")
+		return nil, o.Hub.Failed(err, "listing ClusterProfiles")
 	}
-	for i := range all.Items {
-		switch p := &all.Items[i]; {
-		case !heldBy(p, uid):
-		case p.Annotations[clusterset.AnnotationClusterUID] == uid:
-			held = append(held, p.Name)
-		default:
-			begun = append(begun, p.Name)
-		}
-	}
-	return held, begun, nil
+	return slices.DeleteFunc(all.Items, func(p inventoryv1alpha1.ClusterProfile) bool { return !heldBy(&p, uid) }), nil
 }
 
 // heldBy reports whether the cluster with this UID holds a claim, or is about to.
 func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 	holder := p.Annotations[clusterset.AnnotationClusterUID]
 	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
-}
-
-// claimInUse reports whether a claim is that of a member that has not left.
-func claimInUse(p *inventoryv1alpha1.ClusterProfile) bool {
-	return p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationClusterUID] != "" &&
-		p.Annotations[clusterset.AnnotationLeft] == ""
 }

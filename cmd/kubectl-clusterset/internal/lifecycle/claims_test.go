@@ -71,7 +71,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 			j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
 			j.setProperty = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: set}}
 			j.chooseNamespace(j.state)
-			want := "kubectl clusterset leave east --evict --hub-context HUB" + flag
+			want := "kubectl clusterset evict east --hub-context HUB" + flag
 			if err := j.taken(profile("east", annotation, "other")); err == nil ||
 				!strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%s in %s: %v, want %q", annotation, set, err, want)
@@ -162,10 +162,8 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 }
 
 // TestID4WhatIsGivenUpOnTheHub: what nobody uses, at once; a member only once its Lease has run out, for a clone has
-// its UID; and what its agent says is left.
+// its UID.
 func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
-	left := profile("east", clusterset.AnnotationClusterUID, "uid")
-	left.Annotations[clusterset.AnnotationLeft] = "true"
 	for what, c := range map[string]struct {
 		profile *inventoryv1alpha1.ClusterProfile
 		renewed bool
@@ -177,8 +175,7 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 		"a member that lives": {profile("east", clusterset.AnnotationClusterUID, "uid"), true, 3600, true, 0},
 		"a member that is no more": {profile("east", clusterset.AnnotationClusterUID, "uid"), false, 1, false,
 			time.Second},
-		"a member that left": {left, false, 3600, false, 0},
-		"another cluster's":  {profile("east", clusterset.AnnotationClusterUID, "other"), true, 3600, true, 0},
+		"another cluster's": {profile("east", clusterset.AnnotationClusterUID, "other"), true, 3600, true, 0},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +195,8 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 			)
 			o, said := options(hub)
 			began := time.Now()
-			if err := giveUp(t.Context(), o, "east", 0, "uid", false); err != nil {
+			l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, claims: []string{"east"}, state: state{uid: "uid"}}
+			if err := l.release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < c.atLeast {
@@ -225,7 +223,7 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 		return in.Delete(ctx, o, opts...)
 	}}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
 	o, said := options(hub)
-	if err := giveUp(t.Context(), o, "east", 0, "uid", false); err != nil || tries != 3 {
+	if err := o.giveUp(t.Context(), "east", "uid"); err != nil || tries != 3 {
 		t.Errorf("%d tries: %v", tries, err)
 	}
 	if n := strings.Count(said.String(), "deleting"); n != 1 {
@@ -240,7 +238,7 @@ func TestAStoppedControllerOfTheHubHasNoLogs(t *testing.T) {
 	o, _ := options(inMemory(interceptor.Funcs{}, stays))
 	o.Timeout = 500 * time.Millisecond
 	const want = "kubectl -n clusterset-system scale deployment clusterset-hub-blue --replicas=2; else: "
-	if err := giveUp(t.Context(), o, "east", 0, "", false); err == nil || !strings.Contains(err.Error(), want) {
+	if err := o.giveUp(t.Context(), "east", ""); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -253,7 +251,7 @@ func TestWhoMayNotDeleteAClaimIsNotSentToTheController(t *testing.T) {
 	}}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
 	o, _ := options(hub)
 	o.Timeout = 500 * time.Millisecond
-	if err := giveUp(t.Context(), o, "east", 0, "", false); !apierrors.IsForbidden(err) || report.HasRemedy(err) {
+	if err := o.giveUp(t.Context(), "east", ""); !apierrors.IsForbidden(err) || report.HasRemedy(err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -273,15 +271,14 @@ func TestAClaimMadeAgainEndsTheWait(t *testing.T) {
 	}}, first)
 	o, said := options(hub)
 	o.Timeout = 5 * time.Second
-	if err := giveUp(t.Context(), o, "east", 0, "", false); err != nil ||
+	if err := o.giveUp(t.Context(), "east", ""); err != nil ||
 		!strings.Contains(said.String(), "removed east") {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
 
 // TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be
-// silent because its own way to the hub is cut. What is said of it is how to evict it, should that be wanted, and not
-// another ClusterSet's member of that ID.
+// silent because its own way to the hub is cut.
 func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 	uid := clusterset.AnnotationClusterUID
 	id := func(value string) *aboutv1beta1.ClusterProperty {
@@ -311,7 +308,6 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 			l := &leave{
 				LeaveOptions: &LeaveOptions{Options: *o, Force: c.force},
 				state:        state{uid: "uid", id: c.id},
-				stays:        map[string]bool{},
 			}
 			if err := l.claimed(t.Context()); err != nil {
 				t.Fatal(err)
@@ -324,11 +320,6 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 					&inventoryv1alpha1.ClusterProfile{})
 				if goes := slices.Contains(c.goes, id); client.IgnoreNotFound(err) != nil || goes == (err == nil) {
 					t.Errorf("%s must go: %v, and %v\n%s", id, goes, err, said)
-				} else if tells := strings.Contains(said.String(), id+" stays: ") &&
-					strings.Contains(
-						said.String(), "leave "+id+" --evict --hub-context HUB --hub-namespace=blue",
-					); tells == goes {
-					t.Errorf("of %s, which goes: %v, it says\n%s", id, goes, said)
 				}
 			}
 		})
@@ -342,14 +333,14 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
 	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"),
 		profile("third", clusterset.AnnotationJoiningUID, "uid")))
-	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, stays: map[string]bool{}, state: state{uid: "uid",
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{uid: "uid",
 		id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
 		setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
 	if err := l.claimed(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if evicted, err := l.evicted(t.Context()); err != nil || !evicted {
-		t.Errorf("evicted: %v, %v", evicted, err)
+	if err := l.evicted(t.Context()); err != nil || !l.Force {
+		t.Errorf("evicted: %v, %v", l.Force, err)
 	}
 }
 
@@ -358,10 +349,10 @@ func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
 	o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "other"),
 		&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}))
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}},
-		stays: map[string]bool{}, state: state{uid: "uid",
+		state: state{uid: "uid",
 			id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
 			setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
-	_, err := l.evicted(t.Context())
+	err := l.evicted(t.Context())
 	const want = "has no member east with the kube-system UID of this cluster"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
@@ -373,7 +364,7 @@ func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 	named, told := options(nil)
 	east := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
 	if err := (&leave{LeaveOptions: &LeaveOptions{Options: *named, Force: true}, state: state{id: east}}).release(
-		t.Context()); err != nil || !strings.Contains(told.String(), "leave east --evict") {
+		t.Context()); err != nil || !strings.Contains(told.String(), "evict east --hub-context HUB") {
 		t.Errorf("%v, and it does not name the cluster: %s", err, told)
 	}
 	for _, force := range []bool{false, true} {

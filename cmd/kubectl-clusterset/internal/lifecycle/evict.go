@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -30,27 +30,23 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		return err
 	}
 	var all inventoryv1alpha1.ClusterProfileList
-	switch err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); {
-	case err != nil && !meta.IsNoMatchError(err):
+	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
 		return o.Hub.Failed(err, "listing ClusterProfiles")
-	case len(all.Items) == 0:
-		var sets hubv1alpha1.ClusterSetList
-		if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err == nil && len(sets.Items) > 0 {
-			break // without members
-		}
+	}
+	if role := cluster.RoleOf(ctx, o.Hub); len(all.Items) == 0 && !slices.Contains(role.HubOf, o.HubNamespace) {
 		return o.noSet(ctx, "name the hub with --hub-context")
 	}
 	if err := evictable(all.Items, id); err != nil {
 		return fmt.Errorf("%s, ClusterSet %s: %w", o.Hub.Name, o.HubNamespace, err)
 	}
 	if o.DryRun != nil {
-		_, err := fmt.Fprintf(o.DryRun, onHub+"ClusterProfile %s/%s\n", o.Hub.Name, "", o.HubNamespace, id)
+		_, err := fmt.Fprintf(o.DryRun, onHub, o.Hub.Name, o.HubNamespace, id)
 		return err
 	}
-	if err := o.Hub.Allowed(ctx, []cluster.Right{deleteClaim(o.HubNamespace, id)}); err != nil {
+	if err := o.Hub.Allowed(ctx, []cluster.Right{deleteClaims(o.HubNamespace)}); err != nil {
 		return err
 	}
-	if err := giveUp(ctx, o, id, 0, "", false); err != nil {
+	if err := o.giveUp(ctx, id, ""); err != nil {
 		return err
 	}
 	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
@@ -58,10 +54,10 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	return nil
 }
 
-// deleteClaim is the right to delete a member's ClusterProfile.
-func deleteClaim(namespace, id string) cluster.Right {
+// deleteClaims is the right to delete ClusterProfiles.
+func deleteClaims(namespace string) cluster.Right {
 	return cluster.Right{Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
-		Namespace: namespace, Name: id}
+		Namespace: namespace}
 }
 
 // evictable is the error if id is no member: another cluster manager's ClusterProfile is not ours to delete.
@@ -81,53 +77,56 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 	return fmt.Errorf("there is no member %s; members are: %s", id, cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
-// giveUp waits until a ClusterProfile is gone, and deletes it if it still exists after patience. With a uid, it deletes
-// only that cluster's claim. It leaves one in use until its Lease has expired, or for good if force: a clone has the
-// same UID.
-func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string, force bool) error {
+// inUse returns why a claim of this cluster must stay, or "". Its agent does not run, so whoever renews its Lease is a
+// clone, or the cluster that this one is a clone of. With Force, nobody waits to see that.
+func (l *leave) inUse(ctx context.Context, id string) (why string, err error) {
+	name := types.NamespacedName{Namespace: l.HubNamespace, Name: id}
+	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, l.Hub, name)
+	switch {
+	case err != nil:
+		return "", l.Hub.Failed(err, "reading ClusterProfile %s", id)
+	case p == nil || p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationClusterUID] == "" ||
+		p.Annotations[clusterset.AnnotationLeft] != "":
+		return "", nil
+	case l.Force:
+		return "it is in use", nil
+	}
+	began, version := time.Now(), ""
+	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		lease, err := kube.Get[*coordinationv1.Lease](ctx, l.Hub, name)
+		if err != nil || lease == nil {
+			return err == nil, "", err
+		}
+		version = cmp.Or(version, lease.ResourceVersion)
+		if version != lease.ResourceVersion {
+			why = "another agent renews its Lease"
+		}
+		lasts := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+		return why != "" || time.Since(began) > lasts, "its Lease has not expired yet", nil
+	})
+	return why, l.Hub.Failed(err, "waiting for the end of Lease %s", id)
+}
+
+// giveUp deletes a claim, unless its member has left, and waits until the hub's controller has cleaned up after it.
+// With a uid, it leaves another cluster's claim alone.
+func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
-	deadline := time.Now().Add(patience)
-	var deleted types.UID // of the claim that was deleted
+	var gone types.UID // of the claim that is deleted
 	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
-	taken, renewed := false, false // another cluster holds the claim; another agent renewed the Lease
-	spared := false                // force leaves the claim
-	began, firstVersion := time.Now(), ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
-		if err != nil && !meta.IsNoMatchError(err) {
+		switch {
+		case err != nil && !meta.IsNoMatchError(err):
 			return false, "", err
-		}
-		if p == nil || uid != "" && !heldBy(p, uid) || deleted != "" && p.UID != deleted {
-			taken = p != nil && deleted == ""
+		case p == nil || uid != "" && !heldBy(p, uid) || gone != "" && p.UID != gone:
 			return true, "", nil
-		}
-		if uid != "" && claimInUse(p) {
-			if spared = force; spared {
-				return true, "", nil
-			}
-			now, err := kube.Get[*coordinationv1.Lease](ctx, o.Hub, name)
-			if err != nil {
-				return false, "", err
-			}
-			if now != nil {
-				firstVersion = cmp.Or(firstVersion, kube.Version(now))
-				renewed = kube.Version(now) != firstVersion
-				expires := began.Add(time.Duration(ptr.Deref(now.Spec.LeaseDurationSeconds, 0)) * time.Second)
-				if renewed || time.Now().Before(expires) {
-					return renewed, "its Lease on the hub has not expired yet", nil
-				}
-			}
-		}
-		if p.DeletionTimestamp != nil {
-			deleted = p.UID // by another run
-		}
-		if deleted == "" && time.Now().After(deadline) {
+		case p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == "" && gone == "":
 			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); err != nil {
 				return false, "", err
 			}
-			deleted = p.UID
 			o.Say("the hub: deleting ClusterProfile %s", id)
 		}
+		gone = p.UID
 		why := "ClusterProfile " + id + " still exists"
 		if pods := hubPodsWait(ctx, o); pods != "" {
 			why += "; clusterset-controller hub: " + pods
@@ -141,19 +140,6 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			return err
 		}
 		return report.WithRemedy(err, facts.StartHub(manifest.HubDeployment(o.HubNamespace)))
-	}
-	if spared {
-		o.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no clone: %s",
-			id, o.evict(id))
-		return nil
-	}
-	if renewed {
-		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)
-		return nil
-	}
-	if taken {
-		o.Say("the hub: the claim on %s is gone, and there is another", id)
-		return nil
 	}
 	o.Say("the hub: removed %s, with its credentials, records and Lease", id)
 	return nil

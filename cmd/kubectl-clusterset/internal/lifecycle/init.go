@@ -26,14 +26,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// InitOptions are the options of Init.
-type InitOptions struct {
-	Options
-	VIPs VIPs
-}
-
 // Init makes a cluster the hub of a ClusterSet, and checks that its API server refuses forged writes.
-func Init(ctx context.Context, o *InitOptions) error {
+func Init(ctx context.Context, o *Options) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
 	}
@@ -44,10 +38,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := o.isMember(ctx, server.Now); err != nil {
 		return err
 	}
-	if err := o.checkVIPs(ctx); err != nil {
-		return err
-	}
-	objects, err := o.render(ctx)
+	objects, err := o.renderHub(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +80,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 }
 
 // isMember refuses a live member of the ClusterSet whose hub is elsewhere: it would be a second hub.
-func (o *InitOptions) isMember(ctx context.Context, now time.Time) error {
+func (o *Options) isMember(ctx context.Context, now time.Time) error {
 	role := cluster.RoleOf(ctx, o.Hub)
 	if role.MemberOf != o.HubNamespace || slices.Contains(role.HubOf, o.HubNamespace) {
 		return nil
@@ -106,7 +97,7 @@ func (o *InitOptions) isMember(ctx context.Context, now time.Time) error {
 }
 
 // next returns the command that makes a cluster a member.
-func (o *InitOptions) next() string {
+func (o *Options) next() string {
 	command := "kubectl clusterset join --context MEMBER --hub-context HUB"
 	if o.HubNamespace != DefaultHubNamespace {
 		command += " --hub-namespace=" + o.HubNamespace
@@ -118,8 +109,8 @@ func (o *InitOptions) next() string {
 	return command
 }
 
-// render returns what is applied.
-func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
+// renderHub returns what is applied.
+func (o *Options) renderHub(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
 	runs, err := o.Hub.Container(ctx, manifest.HubDeployment(o.HubNamespace))
 	if err != nil {
 		return nil, err
@@ -137,14 +128,14 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 		objects = append(objects, some...)
 	}
 	manifest.Sort(objects)
-	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
+	return objects, nil
 }
 
 const freeNamespace = "if the deletion is stuck, for each ClusterProfile, on the hub: kubectl -n %[1]s " +
 	"patch clusterprofile NAME --type=merge -p '{\"metadata\": {\"finalizers\": null}}'; %[2]s"
 
-// applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
-func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
+// applyHub applies all objects. An existing ClusterSet stays as it is.
+func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	err := o.applyPart(ctx, "kinds and policies", without(objects, "ClusterSet", "Deployment")...)
 	if err != nil {
 		return err
@@ -154,17 +145,14 @@ func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unst
 		return o.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) > 0 {
-		err = o.VIPs.change(ctx, &o.Options, &sets.Items[0])
-	} else {
-		err = o.applyPart(ctx, "ClusterSet "+o.HubNamespace, firstOf(objects, "ClusterSet"))
-	}
-	if err != nil {
+		o.Say("the hub: kept ClusterSet %s", sets.Items[0].Name)
+	} else if err := o.applyPart(ctx, "ClusterSet "+o.HubNamespace, firstOf(objects, "ClusterSet")); err != nil {
 		return err
 	}
 	return o.applyPart(ctx, "the controller", firstOf(objects, "Deployment"))
 }
 
-func (o *InitOptions) applyPart(ctx context.Context, what string, objects ...*unstructured.Unstructured) error {
+func (o *Options) applyPart(ctx context.Context, what string, objects ...*unstructured.Unstructured) error {
 	o.Say("the hub: applying %s", what)
 	err := o.Hub.Apply(ctx, objects, o.Say)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -23,7 +23,7 @@ func TestInitNamesItsOwnClusterSetAndHub(t *testing.T) {
 		"blue":              "--hub-context HUB --hub-namespace=blue --cluster-id ID --image r/c:v1",
 		DefaultHubNamespace: "--hub-context HUB --cluster-id ID --image r/c:v1",
 	} {
-		o := &InitOptions{Options: Options{HubNamespace: namespace, Image: "r/c:v1"}}
+		o := &Options{HubNamespace: namespace, Image: "r/c:v1"}
 		if got := o.next(); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %q, want %q", namespace, got, want)
 		}
@@ -68,7 +68,7 @@ func TestInitChecksTheRightsThatWaitingNeeds(t *testing.T) {
 	o, _ := options(hub)
 	o.Release, o.Wait = "r/c:v1", true
 	const want = "nothing was written: get leases.coordination.k8s.io in clusterset-system"
-	if err := Init(t.Context(), &InitOptions{Options: *o}); err == nil || !strings.Contains(err.Error(), want) {
+	if err := Init(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -72,7 +72,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 
 	hub, _ := options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v1", "hub", "--hub-namespace=blue",
 		"--pprof-bind-address=:6060")))
-	objects, err := (&InitOptions{Options: *hub}).render(t.Context())
+	objects, err := hub.renderHub(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 	o, _ := options(own)
 	var made strings.Builder
 	o.DryRun, o.Release = &made, "r/c:v1"
-	if err := Init(t.Context(), &InitOptions{Options: *o}); err != nil {
+	if err := Init(t.Context(), o); err != nil {
 		t.Errorf("a hub that is its own member, and has lost its ClusterSet, is not made again: %v", err)
 	}
 	const says = "is a member of ClusterSet blue, whose hub is https://hub"
@@ -347,7 +347,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		o.HubNamespace, o.Release = c.namespace, "r/c:v1"
 		j := &join{JoinOptions: &JoinOptions{Options: *o}}
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: id}}
-		_, leaves := l.evicted(t.Context())
+		leaves := l.evicted(t.Context())
 		for what, err := range map[string]error{"join": j.hubReady(t.Context()), "leave": leaves,
 			"evict": Evict(t.Context(), o, "west")} {
 			if err == nil || !strings.Contains(err.Error(), says) {
@@ -356,7 +356,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		}
 		var out strings.Builder
 		o.DryRun = &out
-		err := Init(t.Context(), &InitOptions{Options: *o})
+		err := Init(t.Context(), o)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("init, %+v: %v", c, err)
 		}

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -20,6 +23,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // DefaultHubNamespace is where a ClusterSet is if nobody names another namespace.
@@ -40,15 +44,13 @@ type leave struct {
 	state
 	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
-	left    bool                         // the agent has left
 	helm    string                       // the release that installed the agent, if Helm did
-	stays   map[string]bool              // kinds and claims that stay and that the user has been told about
 }
 
-// Leave removes a cluster from its ClusterSet and deletes what Join applied there. It also undoes an unfinished join.
-// ServiceExports stay.
+// Leave removes a cluster from its ClusterSet and deletes what Join applied there, except CRDs: others may use them. It
+// also undoes an unfinished join. ServiceExports stay.
 func Leave(ctx context.Context, o *LeaveOptions) error {
-	l := &leave{LeaveOptions: o, stays: map[string]bool{}}
+	l := &leave{LeaveOptions: o}
 	if _, err := checkServer(ctx, o.Member, o.Say); err != nil {
 		return err
 	}
@@ -57,39 +59,25 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		return err
 	}
 	l.chooseNamespace(l.state)
-	if err := l.plan(ctx); err != nil {
-		return err
-	}
-	if err := l.claimed(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{l.plan, l.claimed} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	if l.setProperty == nil && len(l.objects)+len(l.claims) == 0 {
 		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member of no ClusterSet, and nothing is left to delete",
 			o.Member.Name, o.Member.Config.Host), "if you mean another cluster, name it with --context")
 	}
-	switch evicted, err := l.evicted(ctx); {
-	case err != nil:
+	if err := l.evicted(ctx); err != nil {
 		return err
-	case evicted:
-		l.Say("the hub: this cluster was evicted, so it leaves without the hub")
-		l.Force = true
 	}
 	if o.DryRun != nil {
 		return l.print()
 	}
-	if err := o.Member.Allowed(ctx, l.rights()); err != nil {
+	if err := l.allowed(ctx); err != nil {
 		return err
 	}
-	if l.setProperty == nil && len(l.claims) > 0 { // else the hub's controller deletes the claim
-		var rights []cluster.Right
-		for _, id := range l.claims {
-			rights = append(rights, deleteClaim(l.HubNamespace, id))
-		}
-		if err := o.Hub.Allowed(ctx, rights); err != nil {
-			return err
-		}
-	}
-	if p := l.setProperty; p != nil && p.Annotations[clusterset.AnnotationLeaving] == "" {
+	if p := l.setProperty; p != nil && !l.leaving() {
 		fmt.Fprintf(o.Out, "%s leaves ClusterSet %s, where it is the member %s: the other clusters lose its exports, "+
 			"and it loses theirs.\n", o.Member.Name, p.Spec.Value, l.memberID())
 		if err := cluster.Confirm(o.Confirm, o.Out); err != nil {
@@ -99,12 +87,12 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	return l.run(ctx)
 }
 
-// memberID returns this cluster's ID as users know it.
-func (l *leave) memberID() string {
-	if l.id == nil {
-		return "(without a cluster ID)"
+// memberID returns this cluster's ID, or a placeholder.
+func (s *state) memberID() string {
+	if s.id == nil {
+		return "CLUSTER"
 	}
-	return l.id.Spec.Value
+	return s.id.Spec.Value
 }
 
 // run takes the steps. Each can be repeated, and finds nothing to do if an earlier run finished it.
@@ -114,67 +102,135 @@ func (l *leave) run(ctx context.Context) error {
 			return report.WithRemedy(err, "to continue, run the same command again")
 		}
 	}
-	l.Say("%s: has left; its ServiceExports are unchanged", l.Member.Name)
+	l.Say("%s: has left; its ServiceExports and CRDs are unchanged", l.Member.Name)
 	if l.helm != "" {
 		l.Say("next: helm uninstall %s -n %s", l.helm, kube.SystemNamespace)
 	}
 	return nil
 }
 
-// rights returns the rights that leaving needs in this cluster. If it is not a member, no agent cleans up, so the user
-// needs the rights for that as well.
-func (l *leave) rights() []cluster.Right {
-	out := append(cluster.RightsTo(l.objects, remove...),
-		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
-		cluster.Right{Verb: "patch", Group: appsv1.GroupName, Resource: "deployments", Namespace: kube.SystemNamespace},
-		cluster.Right{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace})
-	if l.setProperty == nil {
-		out = append(out, cleaning()...)
+// plan fills objects with what join applied and still exists, in that order, except what Helm installed.
+func (l *leave) plan(ctx context.Context) error {
+	l.objects = nil
+	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
+	if err != nil {
+		return err
 	}
-	return out
+	named := func(gvk schema.GroupVersionKind, namespace, name string) {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(gvk)
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		objects = append(objects, o)
+	}
+	named(corev1.SchemeGroupVersion.WithKind("Secret"), kube.SystemNamespace, clusterset.SecretHub)
+	named(hubv1alpha1.GroupVersion.WithKind("Membership"), "", hubv1alpha1.MembershipName)
+	named(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID)
+	hub, err := l.isHub(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range without(objects, "CustomResourceDefinition") {
+		existing := o.DeepCopy()
+		err := l.Member.Get(ctx, client.ObjectKeyFromObject(o), existing)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			continue
+		}
+		if err != nil {
+			return l.Member.Failed(err, "reading %s", cluster.Title(o))
+		}
+		a := existing.GetAnnotations()
+		switch {
+		case a["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
+			l.helm = a["meta.helm.sh/release-name"]
+		case o.GetKind() == "Namespace" && hub: // its controller lives there
+		case o.GetKind() == "ClusterProperty" && !created(existing): // the user's
+		default:
+			l.objects = append(l.objects, o)
+		}
+	}
+	if l.helm != "" { // Helm keeps its record of the release in the namespace
+		l.objects = without(l.objects, "Namespace")
+	}
+	return nil
 }
 
-// claimed fills l.claims, and reports the claims with this UID that stay. With --force, a hub that does not answer is
-// ignored.
+// isHub reports whether the controller of a ClusterSet is installed in this cluster.
+func (l *leave) isHub(ctx context.Context) (bool, error) {
+	var all appsv1.DeploymentList
+	err := l.Member.List(ctx, &all, client.InNamespace(kube.SystemNamespace),
+		client.MatchingLabels{"app.kubernetes.io/name": "clusterset-hub"})
+	return len(all.Items) > 0, l.Member.Failed(err, "listing Deployments in %s", kube.SystemNamespace)
+}
+
+// created reports whether join or the agent created the cluster ID.
+func created(id *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(id.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == manifest.FieldManager || f.Manager == "clusterset-controller"
+	})
+}
+
+// claimed fills l.claims with the claim of this cluster's ID and, unless it is a member, those of its unfinished joins.
+// Others with its kube-system UID may be a clone's: to delete them would be an eviction that nobody has asked for.
+// With Force, a hub that does not answer is ignored.
 func (l *leave) claimed(ctx context.Context) error {
-	held, begun, err := claims(ctx, &l.Options, l.uid)
+	l.claims = nil
+	all, err := l.held(ctx, l.uid)
 	switch {
 	case err == nil:
 	case l.Force && ctx.Err() == nil:
 		l.Say("%v; the hub is not cleaned up", err)
 		l.Hub = nil
-		return nil
 	default:
 		return report.WithRemedy(err, "if the hub is permanently lost: --force, without --hub-context")
 	}
-	own, others := l.own(held)
-	if l.setProperty != nil { // it has finished its join, so another one may be its clone's
-		mine, clones := l.own(begun)
-		begun, others = mine, append(others, clones...)
-	}
-	for _, id := range others {
-		if l.stays[id] {
-			continue
+	for i := range all {
+		own := l.id != nil && l.id.Spec.Value == all[i].Name
+		begun := all[i].Annotations[clusterset.AnnotationClusterUID] == ""
+		if own || begun && l.setProperty == nil {
+			l.claims = append(l.claims, all[i].Name)
 		}
-		l.stays[id] = true
-		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its cluster ID, so it may be a "+
-			"clone's; if nobody needs it: %s", id, l.evict(id))
 	}
-	l.claims = append(own, begun...)
 	return nil
 }
 
-// own splits the held claims into those with this cluster's ID, and others. The others have the same UID, and may be a
-// clone's: to delete them would be an eviction that nobody has asked for.
-func (s *state) own(held []string) (own, others []string) {
-	for _, id := range held {
-		if s.id != nil && s.id.Spec.Value == id {
-			own = append(own, id)
-		} else {
-			others = append(others, id)
+// evicted sets Force if the hub lists this cluster as departed. It returns an error if the hub does not know the
+// cluster at all, since that hub may be the wrong one.
+func (l *leave) evicted(ctx context.Context) error {
+	if l.Hub == nil || l.Force || l.setProperty == nil || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
+		return nil
+	}
+	var sets hubv1alpha1.ClusterSetList
+	if err := l.Hub.List(ctx, &sets, client.InNamespace(l.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
+		return l.Hub.Failed(err, "listing ClusterSets")
+	}
+	remedy := "name the hub of ClusterSet " + l.setProperty.Spec.Value + " with --hub-context; if it is permanently " +
+		"lost, or has lost its data: --force"
+	if len(sets.Items) == 0 {
+		return l.noSet(ctx, remedy)
+	}
+	for i := range sets.Items {
+		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.setProperty.Spec.Value {
+			l.Say("the hub: this cluster was evicted, so it leaves without the hub")
+			l.Force = true
+			return nil
 		}
 	}
-	return own, others
+	return report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s with the kube-system UID of %s",
+		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name), remedy)
+}
+
+// allowed checks the rights to delete what join applied. Where no agent leaves, the user also needs those to delete
+// what it has created, and an error names the first that is missing.
+func (l *leave) allowed(ctx context.Context) error {
+	err := l.Member.Allowed(ctx, append(cluster.RightsTo(l.objects, remove...),
+		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
+		cluster.Right{Verb: "patch", Group: appsv1.GroupName, Resource: "deployments", Namespace: kube.SystemNamespace},
+		cluster.Right{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace}))
+	if err != nil || l.setProperty != nil || len(l.claims) == 0 { // the hub's controller deletes a member's claim
+		return err
+	}
+	return l.Hub.Allowed(ctx, []cluster.Right{deleteClaims(l.HubNamespace)})
 }
 
 // stop stops the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its
@@ -220,13 +276,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(
-			l.Member.Failed(err, "waiting for the agent to leave"),
-			"if its token for the hub has expired, or its rights there were deleted: kubectl clusterset join "+
-				"--hub-context=HUB --renew; if this cluster was evicted: kubectl clusterset leave --hub-context=HUB; "+
-				"if the hub is permanently lost: kubectl clusterset leave --force; if the agent does not run: kubectl "+
-				"clusterset doctor",
-		)
+		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"), report.DocsLeaving)
 	}
 	return nil
 }
@@ -249,50 +299,95 @@ func (l *leave) annotate(ctx context.Context) error {
 	return l.Member.Failed(err, "annotating ClusterProperty %s", l.setProperty.Name)
 }
 
-// evicted reports whether the hub lists this cluster as departed. It returns an error if the hub does not know the
-// cluster at all, since that hub may be the wrong one.
-func (l *leave) evicted(ctx context.Context) (bool, error) {
-	if l.Hub == nil || l.Force || l.setProperty == nil || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
-		return false, nil
-	}
-	var sets hubv1alpha1.ClusterSetList
-	if err := l.Hub.List(ctx, &sets, client.InNamespace(l.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
-		return false, l.Hub.Failed(err, "listing ClusterSets")
-	}
-	remedy := "name the hub of ClusterSet " + l.setProperty.Spec.Value + " with --hub-context; if it is permanently " +
-		"lost, or has lost its data: --force"
-	if len(sets.Items) == 0 {
-		return false, l.noSet(ctx, remedy)
-	}
-	for i := range sets.Items {
-		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.setProperty.Spec.Value {
-			return true, nil
-		}
-	}
-	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s with the kube-system UID of %s",
-		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name), remedy)
-}
-
-// release deletes claims on the hub. A claim of an agent that has left is the hub's to delete, so release gives it some
-// time first (giveUp).
+// release waits until the hub's controller has cleaned up after a member that has left, and deletes claims of
+// unfinished joins.
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
-		id := "CLUSTER"
-		if l.id != nil {
-			id = l.id.Spec.Value
-		}
-		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
-			"join, if kubectl clusterset status --hub-only --hub-context=HUB lists it: %s", l.evict(id))
+		l.Say("the hub was not contacted; if kubectl clusterset status --hub-only --hub-context=HUB still lists this "+
+			"cluster: %s", l.evict(l.memberID()))
 		return nil
 	}
-	patience := 10 * time.Second
-	if l.setProperty == nil {
-		patience = 0
-	}
 	for _, id := range l.claims {
-		if err := giveUp(ctx, &l.Options, id, patience, l.uid, l.Force); err != nil {
+		stays, err := l.inUse(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case stays != "":
+			l.Say("the hub: %s stays: %s; if this cluster is no clone: %s", id, stays, l.evict(id))
+			continue
+		}
+		if err := l.giveUp(ctx, id, l.uid); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// clean deletes what join applied, and waits for the namespace, so that the cluster can join again.
+func (l *leave) clean(ctx context.Context) error {
+	if err := l.plan(ctx); err != nil {
+		return err
+	}
+	l.Say("%s: deleting what join applied", l.Member.Name)
+	last := []string{"Membership", "ClusterProperty"} // no agent writes them again, and no policy keeps them
+	err := l.Member.Remove(ctx, without(l.objects, append(last, "Namespace")...))
+	if err == nil && l.setProperty == nil { // no agent has left
+		err = l.cleanForAgent(ctx)
+	}
+	if err == nil && firstOf(l.objects, "Namespace") != nil {
+		err = l.Member.Remove(ctx, only(l.objects, "Namespace"))
+		if err == nil {
+			err = l.Member.NamespaceGone(ctx, kube.SystemNamespace, l.Timeout)
+		}
+	}
+	if err == nil {
+		err = l.Member.Remove(ctx, only(l.objects, last...))
+	}
+	return err
+}
+
+// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone.
+func (l *leave) cleanForAgent(ctx context.Context) error {
+	agent := &membership.Gate{Local: sparse{l.Member.Client}}
+	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		err := agent.Clean(ctx)
+		return err == nil || meta.IsNoMatchError(err), "", err
+	})
+	return l.Member.Failed(err, "deleting what the agent has created")
+}
+
+// sparse is a cluster that may lack kinds, for example after an interrupted join.
+type sparse struct{ client.Client }
+
+// List is client.Client's.
+func (s sparse) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := s.Client.List(ctx, list, opts...)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+const onHub = "# On %s, this would be deleted, and clusterset-controller hub would delete everything else of the " +
+	"member:\nClusterProfile %s/%s\n"
+
+// print is --dry-run.
+func (l *leave) print() error {
+	var out strings.Builder
+	when := " when its agent has withdrawn its exports"
+	if l.setProperty == nil {
+		when = ", with all that its agent has created"
+	}
+	fmt.Fprintf(&out, "# On %s, this would be deleted%s:\n", l.Member.Name, when)
+	for _, o := range slices.Backward(l.objects) {
+		fmt.Fprintln(&out, cluster.Title(o))
+	}
+	if l.helm != "" {
+		fmt.Fprintf(&out, "# Helm's release %s stays: helm uninstall %[1]s -n %s\n", l.helm, kube.SystemNamespace)
+	}
+	for _, id := range l.claims {
+		fmt.Fprintf(&out, onHub, l.Hub.Name, l.HubNamespace, id)
+	}
+	_, err := fmt.Fprint(l.DryRun, out.String())
+	return err
 }

@@ -57,7 +57,7 @@ func (o *Options) noSet(ctx context.Context, remedy string) error {
 
 // evict returns the command that deletes a claim. report.Flags adds a namespace that was given.
 func (o *Options) evict(id string) string {
-	command := "kubectl clusterset leave " + id + " --evict --hub-context HUB"
+	command := "kubectl clusterset evict " + id + " --hub-context HUB"
 	if o.ofMembership {
 		command += " --hub-namespace=" + o.HubNamespace
 	}
@@ -123,6 +123,13 @@ func (c comments) Write(line []byte) (int, error) {
 func without(objects []*unstructured.Unstructured, kinds ...string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
 		return slices.Contains(kinds, o.GetKind())
+	})
+}
+
+// only returns the objects of some kinds.
+func only(objects []*unstructured.Unstructured, kinds ...string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
+		return !slices.Contains(kinds, o.GetKind())
 	})
 }
 

@@ -75,7 +75,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 			}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}, id, agent, pod,
 				evicted)
 			o, said := options(hub)
-			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}, stays: map[string]bool{}}
+			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
 			var err error
 			if l.state, err = read(t.Context(), member); err != nil {
 				t.Fatal(err)

@@ -18,9 +18,8 @@ type Place string
 
 // The places. What an operator owns is none: its owner changes it.
 const (
-	InCorefile Place = "Corefile"    // a server block of the cluster's own Corefile
-	InCustom   Place = "custom"      // a key of the ConfigMap that the Corefile imports
-	InStubs    Place = "stubDomains" // of ConfigMap kube-dns
+	InCorefile Place = "Corefile" // a server block of the cluster's own Corefile
+	InCustom   Place = "custom"   // a key of the ConfigMap that the Corefile imports
 	ByHand     Place = "by hand"
 )
 
@@ -41,7 +40,8 @@ type Platform struct {
 	// Replaceable says that nobody restores the Deployment's image.
 	Replaceable bool `json:"replaceable"`
 	// Step is for its owner: by hand, what gives the zone to our CoreDNS, else what is left to do. CLUSTERIP is the
-	// address of our CoreDNS, and BLOCK a server block that forwards the zone to it.
+	// address of our CoreDNS, BLOCK a server block that forwards the zone to it, and STUBS a command that adds that to
+	// the stub domains.
 	Step string `json:"-"`
 
 	is func(*Objects) bool
@@ -56,6 +56,9 @@ type Objects struct {
 	Operator   *unstructured.Unstructured // OpenShift's DNS
 	NodeLocal  *appsv1.DaemonSet          // NodeLocal DNSCache
 }
+
+// Stubs is the Step that adds the zone to the stubDomains of ConfigMap kube-dns.
+const Stubs = "STUBS"
 
 const custom = "import custom/*.server in the Corefile, and put this into key clusterset.server of ConfigMap " +
 	"coredns-custom\n\nBLOCK"
@@ -130,10 +133,8 @@ servers:
 			"private forwarding zone for clusterset.local with its address. Nobody has run this yet",
 	},
 	{
-		Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: InStubs, is: (*Objects).gke,
-		Step: "if the Pods' /etc/resolv.conf names 169.254.169.254, the cluster uses Cloud DNS, and kube-dns " +
-			"answers nobody: give our CoreDNS an internal load balancer, and create a private forwarding zone for " +
-			"clusterset.local",
+		Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke,
+		Step: Stubs,
 	},
 	{
 		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
@@ -215,9 +216,9 @@ var caches = []Platform{
 			"cache: 5}], and run the playbook",
 	},
 	{
-		Name: "NodeLocal DNS", Evidence: "a DaemonSet of node-cache that reads ConfigMap kube-dns", Forward: InStubs,
+		Name: "NodeLocal DNS", Evidence: "a DaemonSet of node-cache that reads ConfigMap kube-dns", Forward: ByHand,
 		is:   func(o *Objects) bool { return o.NodeLocal != nil && o.readsStubs() },
-		Step: "kubectl clusterset dns install",
+		Step: Stubs,
 	},
 	{
 		Name: "NodeLocal DNS of its own", Evidence: "a DaemonSet of node-cache", Forward: ByHand,

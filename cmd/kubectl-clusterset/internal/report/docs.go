@@ -14,6 +14,7 @@ const (
 	DocsRanges     = Docs + "operate.md#ranges-of-vips"
 	DocsUpgrade    = Docs + "operate.md#upgrading"
 	DocsHubDeleted = Docs + "troubleshoot.md#the-hub-controller-does-not-run"
+	DocsLeaving    = Docs + "operate.md#leaving"
 	DocsRights     = Docs + "reference.md#rights"
 	DocsReach      = Docs + "failover.md"
 )
