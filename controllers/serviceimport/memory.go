@@ -2,10 +2,14 @@ package serviceimport
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
@@ -19,6 +23,70 @@ type memory struct {
 	unknown map[string]time.Time                   // trafficDistributions that the API server refused
 	settled map[types.NamespacedName]*settled
 	orders  map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
+	unseen  map[types.NamespacedName]*unseen
+}
+
+// unseen is what passes over a name have changed or deleted and the cache has not shown yet: a pass that decides from
+// older slices gives the Service a port without endpoints (C9). What they have created is no part of it: the API
+// server refuses to create it again.
+type unseen struct {
+	objects map[string]write // by the names of slices and of the derived Service
+	at      time.Time        // of the last write
+}
+
+// write is the version of an object that a write made; "" if it deleted the object.
+type write struct {
+	uid     types.UID
+	version string
+}
+
+// showsSoon is how long the cache may take to show a write.
+const showsSoon = 2 * time.Second
+
+// wrote notes a change of a slice or of the derived Service; version is "" if it was deleted.
+func (m *memory) wrote(name types.NamespacedName, o client.Object, version string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unseen == nil {
+		m.unseen = map[types.NamespacedName]*unseen{}
+	}
+	u := m.unseen[name]
+	if u == nil {
+		u = &unseen{objects: map[string]write{}}
+		m.unseen[name] = u
+	}
+	u.objects[o.GetName()], u.at = write{o.GetUID(), version}, now
+}
+
+// lags returns how long to wait until the cache shows what passes have written; 0 if it does, or has not for too long.
+func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.unseen[s.name]
+	if u == nil {
+		return 0
+	}
+	there := map[string]client.Object{}
+	for _, slice := range slices.Concat(s.imported, byName(s.projected), s.strays, s.given) {
+		there[slice.Name] = slice
+	}
+	if s.svc != nil {
+		there[s.svc.Name] = s.svc
+	}
+	maps.DeleteFunc(u.objects, func(name string, w write) bool {
+		o := there[name]
+		if o == nil || o.GetUID() != w.uid {
+			return true
+		}
+		order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), w.version)
+		return w.version != "" && (err != nil || order >= 0)
+	})
+	wait := u.at.Add(showsSoon).Sub(now)
+	if len(u.objects) == 0 || wait <= 0 {
+		delete(m.unseen, s.name)
+		return 0
+	}
+	return wait
 }
 
 // forget drops a name whose namespace is gone.
@@ -29,6 +97,7 @@ func (m *memory) forget(name types.NamespacedName) {
 	delete(m.failed, name)
 	delete(m.settled, name)
 	delete(m.orders, name)
+	delete(m.unseen, name)
 }
 
 func (m *memory) order(name types.NamespacedName) *endpoints.Order {

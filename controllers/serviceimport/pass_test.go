@@ -27,6 +27,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -443,5 +444,57 @@ func TestS2ASliceThatForgotItsSourceStays(t *testing.T) {
 		if err := m.pass(); err != nil || (len(m.imported()) == 0) != (pages == 0) {
 			t.Errorf("owners that state %d pages: %v, %v", pages, err, m.imported())
 		}
+	}
+}
+
+// TestC9APassWaitsForWhatTheLastOneChanged: an older export of d, in conflict with c's, comes and goes. The cache still
+// shows c's slices of before, which have the port that the Service is to get again.
+func TestC9APassWaitsForWhatTheLastOneChanged(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	var lagging []discoveryv1.EndpointSlice // what the cache shows; nil: what there is
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		l, ok := list.(*discoveryv1.EndpointSliceList)
+		for i := 0; ok && i < len(l.Items); i++ {
+			for _, old := range lagging {
+				if old.Name == l.Items[i].Name {
+					l.Items[i] = *old.DeepCopy()
+				}
+			}
+		}
+		return err
+	}})
+	export := func(cluster string, number int32, at int64) {
+		m.export(cluster, "10.3.0.1")
+		m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Type, rec.Spec.ExportedAt = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(at, 0)}
+			rec.Spec.Ports[0].Name, rec.Spec.Ports[0].Port = "http", number
+			rec.Spec.Endpoints[0].Ports[0].Port = number
+		})
+	}
+	port := func() int32 {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+		if err := m.local.Get(t.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
+			t.Fatal(err)
+		}
+		return svc.Spec.Ports[0].Port
+	}
+	export("c", 80, 200)
+	m.mustPass()
+	before := m.slices()
+	export("d", 8080, 100)
+	if err := m.pass(); err != nil || port() != 8080 || len(m.traffic()["c"].Ports) > 0 {
+		t.Fatal(err, port(), m.traffic()["c"])
+	}
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	lagging = before
+	if m.mustPass(); port() != 8080 {
+		t.Errorf("the Service has port %d, and c's slice the ports %v", port(), m.traffic()["c"].Ports)
+	}
+	lagging = nil
+	if m.mustPass(); port() != 80 || len(m.traffic()["c"].Ports) != 1 {
+		t.Errorf("then: port %d, and c's slice has the ports %v", port(), m.traffic()["c"].Ports)
 	}
 }

@@ -57,6 +57,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if wait := r.lags(&s, r.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil // the event of the write comes sooner
+	}
 	if again, done, err := r.followEndpoints(ctx, &s); done || err != nil {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
@@ -169,7 +172,10 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		}
 	}
 	sources := endpoints.Expire(found.sources, s.expired)
-	p := &slicePlan{imported: sliceSet{existing: e.managed}, projected: sliceSet{existing: projectedOf(s, e.managed)}}
+	p := &slicePlan{
+		name: s.name, imported: sliceSet{existing: e.managed},
+		projected: sliceSet{existing: projectedOf(s, e.managed)},
+	}
 	if s.hub { // else the records that they may be of are not known
 		p.imported.existing = append(p.imported.existing, s.given...)
 	}

@@ -158,6 +158,7 @@ func (r *reconciler) put(ctx context.Context, s *snapshot, svc *corev1.Service) 
 	case err != nil:
 		return s.svc, err
 	}
+	r.wrote(s.name, svc, svc.ResourceVersion, r.Now())
 	return svc, nil
 }
 

@@ -294,7 +294,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 func (r *reconciler) importChanged(
 	ctx context.Context, s *snapshot, want *endpoints.Import, changed []publishedSlice,
 ) (done bool, err error) {
-	plan, found := &slicePlan{}, foundSources{refused: map[string]string{}}
+	plan, found := &slicePlan{name: s.name}, foundSources{refused: map[string]string{}}
 	for i := range changed {
 		p := &changed[i]
 		if _, err := endpoints.Restore(p.imported); err != nil || !kube.Writable(p.imported) {

@@ -9,6 +9,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -19,6 +20,7 @@ import (
 
 // slicePlan is what the imported slices and their projections should be and are.
 type slicePlan struct {
+	name                types.NamespacedName // of the import
 	imported, projected sliceSet
 	invalid             error // of slices that were refused as invalid: the others and removals go on
 }
@@ -93,7 +95,7 @@ func (r *reconciler) applySlices(
 		)
 		err := r.Local.Create(ctx, slice)
 		if apierrors.IsAlreadyExists(err) {
-			err = r.overwrite(ctx, slice, err)
+			err = r.overwrite(ctx, p, slice, err)
 		}
 		if err == nil {
 			written = append(written, slice)
@@ -104,13 +106,18 @@ func (r *reconciler) applySlices(
 		logger.V(1).Info("changing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
 		err := r.Local.Update(ctx, slice)
 		if err == nil {
+			r.wrote(p.name, slice, slice.ResourceVersion, r.Now())
 			written = append(written, slice)
 		}
 		errs = append(errs, r.refused(p, slice, err))
 	}
 	for _, slice := range c.Delete {
 		logger.Info("removing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
-		errs = append(errs, kube.DeleteUnchanged(ctx, r.Local, slice))
+		err := kube.DeleteUnchanged(ctx, r.Local, slice)
+		if err == nil {
+			r.wrote(p.name, slice, "", r.Now())
+		}
+		errs = append(errs, err)
 	}
 	return written, errors.Join(errs...)
 }
@@ -132,7 +139,9 @@ func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err
 
 // overwrite replaces a slice of the agent that no longer says what it was made from. exists is the error of creating
 // it.
-func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointSlice, exists error) error {
+func (r *reconciler) overwrite(
+	ctx context.Context, p *slicePlan, slice *discoveryv1.EndpointSlice, exists error,
+) error {
 	existing, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, client.ObjectKeyFromObject(slice))
 	if err != nil {
 		return err
@@ -144,7 +153,11 @@ func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointS
 		return exists
 	}
 	slice.ResourceVersion = existing.ResourceVersion
-	return r.Local.Update(ctx, slice)
+	if err := r.Local.Update(ctx, slice); err != nil {
+		return err
+	}
+	r.wrote(p.name, slice, slice.ResourceVersion, r.Now())
+	return nil
 }
 
 // repairSlices restores the labels of imported slices, which are known by their names, and reports slices of the

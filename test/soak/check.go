@@ -77,6 +77,7 @@ func (s *state) check(t *truth) (wrong []string) {
 			}
 			wrong = append(wrong, m.checkSpec(name, id, imp, &merged)...)
 			wrong = append(wrong, m.checkSlices(t, name, id, imp, own, &merged)...)
+			wrong = append(wrong, m.checkTraffic(name, id, &merged)...)
 			wrong = append(wrong, m.checkImport(t, name, id, imp)...)
 			wrong = append(wrong, m.checkDerived(t, name, id, &merged)...)
 		}
@@ -217,6 +218,31 @@ func (o *objects) checkSlices(
 				)
 			}
 		}
+	}
+	return wrong
+}
+
+// checkTraffic: kube-proxy reads what is imported, each slice in one of its own, and nothing else (S6).
+func (o *objects) checkTraffic(name, id string, m *conflict.Merged) (wrong []string) {
+	text := func(s *discoveryv1.EndpointSlice) string { return show(s.Labels) + show(s.Ports) + show(s.Endpoints) }
+	var have, want []string
+	for i := range o.slices {
+		s := &o.slices[i]
+		_, hidden := s.Labels[corev1.IsHeadlessService]
+		if s.Labels[discoveryv1.LabelServiceName] == resolution.DerivedName(ns, name) && !hidden {
+			have = append(have, text(s))
+		}
+		if s.Labels[mcsv1beta1.LabelServiceName] == name {
+			cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
+			if read, ok := resolution.ForKubeProxy(m, ns, name, cluster, kube.Manager, s); ok {
+				want = append(want, text(read))
+			}
+		}
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		wrong = append(wrong, fmt.Sprintf("kube-proxy reads %v of %s in %s, want %v (S6)", have, name, id, want))
 	}
 	return wrong
 }

@@ -169,8 +169,26 @@ func settled() (*state, *truth) {
 		p.Status.Conditions = []metav1.Condition{{Type: "ControlPlaneHealthy", Status: "True"}}
 		s.hub.profiles = append(s.hub.profiles, p)
 	}
+	for _, name := range names {
+		merged, _, _ := s.merged(t, name)
+		for _, m := range s.members {
+			for i := range m.slices {
+				if of := &m.slices[i]; of.Labels[mcsv1beta1.LabelServiceName] == name {
+					if read, ok := resolution.ForKubeProxy(
+						&merged, ns, name, of.Labels[mcsv1beta1.LabelSourceCluster], kube.Manager, of,
+					); ok {
+						read.Name = of.Name + trafficSuffix
+						m.slices = append(m.slices, *read)
+					}
+				}
+			}
+		}
+	}
 	return s, t
 }
+
+// trafficSuffix is what a slice for kube-proxy has behind the name of the imported one.
+const trafficSuffix = "-traffic"
 
 // TestPlantedStatesAreFound: each differs from what is right in one way.
 func TestPlantedStatesAreFound(t *testing.T) {
@@ -270,6 +288,17 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		"a slice that kube-proxy does not find": {func(s *state, _ *truth) {
 			s.members["b"].slices[1].Labels[discoveryv1.LabelServiceName] = "steady"
 		}, "of steady of a in b: labels (S1, T2)"},
+		"endpoints that kube-proxy still reads": {func(s *state, _ *truth) {
+			slice := find(s.members["a"].slices, func(s *discoveryv1.EndpointSlice) bool {
+				return s.Name == "steady-of-a"+trafficSuffix
+			})
+			slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.9"}}}
+		}, "kube-proxy reads"},
+		"endpoints that kube-proxy does not get": {func(s *state, _ *truth) {
+			s.members["b"].slices = slices.DeleteFunc(s.members["b"].slices, func(s discoveryv1.EndpointSlice) bool {
+				return strings.HasSuffix(s.Name, trafficSuffix)
+			})
+		}, "kube-proxy reads [] of steady in b"},
 		"a slice of nobody's": {func(s *state, _ *truth) {
 			delete(s.members["b"].slices[1].Labels, discoveryv1.LabelManagedBy)
 		}, "of steady of a in b: labels (S1, T2)"},
