@@ -65,13 +65,13 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) },
 	)
 	run("serviceexport/db unchanged", "export", "db.shop")
-	completed("db\nweb", "unexport", "")
+	completed("db\nweb", "export", "--delete", "")
 	completed("db.shop", "explain", "d")
 	for _, side := range []string{"client", "server"} {
-		run("serviceexport/db deleted ("+side+" dry run)", "unexport", "db", "--dry-run="+side)
+		run("serviceexport/db deleted ("+side+" dry run)", "export", "db", "--delete", "--dry-run="+side)
 		exported(true)
 	}
-	run("serviceexport/db deleted", "unexport", "db")
+	run("serviceexport/db deleted", "unexport", "db") // as it was called first
 	exported(false)
 	eventually(t, "db.shop is gone from south", func(ctx context.Context) error {
 		err := e.admin["south"].Get(ctx, client.ObjectKey{Namespace: "shop", Name: "db"}, &mcsv1beta1.ServiceImport{})
@@ -80,7 +80,7 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		}
 		return fmt.Errorf("it is there: %w", err)
 	})
-	e.refused(t, []string{"there is no ServiceExport shop/db"}, append([]string{"unexport", "db"}, at...)...)
+	e.refused(t, []string{"there is no ServiceExport shop/db"}, append([]string{"export", "--delete", "db"}, at...)...)
 	e.refused(t, []string{"there is no Service shop/nothing"}, append([]string{"export", "nothing"}, at...)...)
 }
 

@@ -217,7 +217,7 @@ func (d *DryRun) Set(s string) error {
 func (d *DryRun) String() string { return string(*d) }
 
 // Type is pflag.Value's.
-func (d *DryRun) Type() string { return "dryRun" }
+func (d *DryRun) Type() string { return "string" }
 
 // Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
 // kind or namespace does not exist yet, and reports that.

@@ -36,12 +36,16 @@ type root struct {
 
 const long = `Create and operate a ClusterSet.
 
-A ClusterSet has a hub, an API server that stores what its members export. The global flags
---kubeconfig and --context name "this cluster". --hub-kubeconfig and --hub-context name the hub.
+A ClusterSet has a hub, an API server that stores what its members export. --kubeconfig and --context
+name "this cluster", --hub-kubeconfig and --hub-context the hub. Flags come after the plugin's name:
+  kubectl clusterset status --context east`
 
-To let kubectl complete these commands, put an executable file kubectl_complete-clusterset into the PATH:
-  #!/bin/sh
-  exec kubectl-clusterset __complete "$@"`
+// groups are the headings of the help, with their commands.
+var groups = []struct{ title, commands string }{
+	{"Set up:", "init join leave evict dns"},
+	{"Look:", "status explain doctor verify"},
+	{"Use:", "export"},
+}
 
 // New returns the command.
 func New(version string, out, errOut io.Writer) *cobra.Command {
@@ -57,23 +61,32 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
 	cmd.SetFlagErrorFunc(wrongFlag)
 	r.config.AddFlags(cmd.PersistentFlags())
-	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.evict(), r.status(), r.explain(), r.doctor(),
-		newVerify(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
+	for _, g := range groups {
+		cmd.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+	}
+	cobra.EnableCommandSorting = false
+	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), newEvict(r), r.dns(), r.status(), r.explain(),
+		r.doctor(), newVerify(r), newExport(r), newUnexport(r), newGather(r)} {
+		for _, g := range groups {
+			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
+				sub.GroupID = g.title
+			}
+		}
 		if !slices.Contains([]string{"explain", "export", "unexport", "verify", "dns"}, sub.Name()) {
 			flags := sub.Flags()
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
 			flags.StringVar(&r.hubNamespace, "hub-namespace", lifecycle.DefaultHubNamespace,
-				"namespace of the ClusterSet on the hub, and its name; status, doctor, gather, join, and "+
-					"leave default to that of this cluster's membership")
+				"namespace of the ClusterSet on the hub; in a member, default to its ClusterSet's")
 		}
 		cmd.AddCommand(sub)
 	}
 	repeat(r, cmd)
 	r.complete(cmd)
+	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(&cobra.Command{
-		Use: "options", Short: "List the global flags", Args: noArgs,
+		Use: "options", Short: "List the global flags", Args: noArgs, Hidden: true,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(out, "The following options can be passed to any command:\n\n%s",
 				cmd.InheritedFlags().FlagUsages())
@@ -308,7 +321,7 @@ func (f *format) Set(s string) error {
 func (f *format) String() string { return string(*f) }
 
 // Type is pflag.Value's.
-func (f *format) Type() string { return "format" }
+func (f *format) Type() string { return "string" }
 
 // write prints a report for programs, or calls text to print it for people.
 func (f format) write(out io.Writer, report any, text func(wide bool)) error {

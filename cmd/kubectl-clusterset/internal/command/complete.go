@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
@@ -45,15 +43,6 @@ func (r *root) complete(root *cobra.Command) {
 			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceImportList{}, func(o client.Object) string {
 				return o.GetName() + "." + o.GetNamespace()
 			})
-		case "export":
-			cmd.ValidArgsFunction = r.names(r.member, &corev1.ServiceList{}, func(o client.Object) string {
-				if derived.Named(o.GetName()) { // an import's
-					return ""
-				}
-				return o.GetName()
-			})
-		case "unexport":
-			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, client.Object.GetName)
 		case "evict":
 			cmd.ValidArgsFunction = r.names(func() (*cluster.Cluster, error) { return r.hub(true) },
 				&inventoryv1alpha1.ClusterProfileList{}, client.Object.GetName)

@@ -96,7 +96,7 @@ command asks first. It also undoes an unfinished join.`,
 		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if r.options(&o.Options, dryRun); evict {
-				return r.evictMember(cmd, &o.Options, args)
+				return evictMember(r, cmd, &o.Options, args)
 			}
 			if len(args) > 0 {
 				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"),
@@ -125,7 +125,7 @@ command asks first. It also undoes an unfinished join.`,
 	return cmd
 }
 
-func (r *root) evict() *cobra.Command {
+func newEvict(r *root) *cobra.Command {
 	var o lifecycle.Options
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
@@ -137,14 +137,14 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 		Example: "  kubectl clusterset evict east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.options(&o, dryRun)
-			return r.evictMember(cmd, &o, args)
+			return evictMember(r, cmd, &o, args)
 		},
 	}
 	writes(cmd, &o, &dryRun)
 	return cmd
 }
 
-func (r *root) evictMember(cmd *cobra.Command, o *lifecycle.Options, args []string) (err error) {
+func evictMember(r *root, cmd *cobra.Command, o *lifecycle.Options, args []string) (err error) {
 	if len(args) == 0 {
 		return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
 			"kubectl clusterset status --hub-only --hub-context=HUB")

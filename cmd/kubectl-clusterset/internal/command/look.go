@@ -2,11 +2,9 @@ package command
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,10 +13,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/bundle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 )
@@ -74,14 +70,6 @@ has names and addresses of your clusters. status, doctor and explain answer from
 	return cmd
 }
 
-func newExport(r *root) *cobra.Command {
-	return newExports(r, "export NAME", "Export a Service to the ClusterSet", "created", export.Create)
-}
-
-func newUnexport(r *root) *cobra.Command {
-	return newExports(r, "unexport NAME", "Withdraw a Service from the ClusterSet", "deleted", export.Delete)
-}
-
 // nameOf returns the name that an argument means. Without a namespace, it is in that of --namespace or the context.
 func nameOf(config *genericclioptions.ConfigFlags, arg string) (types.NamespacedName, error) {
 	namespace, _, err := config.ToRawKubeConfigLoader().Namespace()
@@ -90,41 +78,4 @@ func nameOf(config *genericclioptions.ConfigFlags, arg string) (types.Namespaced
 		return types.NamespacedName{}, err
 	}
 	return explain.ParseName(arg, namespace)
-}
-
-func newExports(r *root, use, short, done string, do func(context.Context, *cluster.Cluster, types.NamespacedName,
-	cluster.DryRun) (string, error)) *cobra.Command {
-	var dryRun cluster.DryRun
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.ExactArgs(1),
-		Long: short + `: the ServiceExport of the same name is ` + done + `. NAME is that of a Service in the namespace of
---namespace, or SERVICE.NAMESPACE.`,
-		Example: "  kubectl clusterset " + use[:len(use)-len("NAME")] + "web.shop --context east",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			member, err := r.member()
-			if err != nil {
-				return err
-			}
-			name, err := nameOf(r.config, args[0])
-			if err != nil {
-				return err
-			}
-			said, err := do(cmd.Context(), member, name, dryRun)
-			if err != nil {
-				return err
-			}
-			if dryRun != cluster.DryRunNone {
-				said += " (" + dryRun.String() + " dry run)"
-			}
-			fmt.Fprintln(r.out, said)
-			if strings.HasSuffix(said, " created") {
-				r.say("what becomes of it: kubectl clusterset explain %s.%s", name.Name, name.Namespace)
-			}
-			return nil
-		},
-	}
-	dryRun.AddTo(cmd.Flags())
-	return cmd
 }

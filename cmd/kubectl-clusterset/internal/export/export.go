@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -21,12 +22,77 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Create exports a Service, which must exist. An existing ServiceExport stays as it is.
-func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+// Options say what to export, by names, or by a selector or all of a namespace.
+type Options struct {
+	Namespace string
+	Names     []types.NamespacedName
+	Selector  string
+	All       bool
+	Delete    bool // withdraw the exports
+	DryRun    cluster.DryRun
+}
+
+// Run writes the ServiceExports, and returns a line for each. It ends with the first error.
+func Run(ctx context.Context, c *cluster.Cluster, o *Options) (lines []string, err error) {
 	role := cluster.RoleOf(ctx, c)
 	if err := role.OnlyHub(); err != nil {
-		return "", err
+		return nil, err
 	}
+	names, write := o.Names, create
+	if len(names) == 0 {
+		if names, err = selected(ctx, c, o); err != nil {
+			return nil, err
+		}
+	}
+	if o.Delete {
+		write = remove
+	}
+	for _, name := range names {
+		line, err := write(ctx, c, name, o.DryRun)
+		if err != nil {
+			return lines, err
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+// selected returns the Services that a selector matches and that can be exported, or, to delete exports, that are.
+func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.NamespacedName, err error) {
+	selector, err := labels.Parse(o.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("-l: %w", err)
+	}
+	in := client.InNamespace(o.Namespace)
+	var services corev1.ServiceList
+	if err := c.List(ctx, &services, in, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, c.Failed(err, "listing Services in %s", o.Namespace)
+	}
+	var exports mcsv1beta1.ServiceExportList
+	if err := c.List(ctx, &exports, in); err != nil {
+		return nil, failed(ctx, c, err, "listing", types.NamespacedName{Namespace: o.Namespace})
+	}
+	exported := map[string]bool{}
+	for i := range exports.Items {
+		exported[exports.Items[i].Name] = true
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		if s.Spec.Type == corev1.ServiceTypeExternalName || kube.Owned(s) || s.Name == "kubernetes" ||
+			o.Delete && !exported[s.Name] {
+			continue
+		}
+		out = append(out, client.ObjectKeyFromObject(s))
+	}
+	if len(out) == 0 {
+		return nil, report.WithRemedy(fmt.Errorf("%s: no Service in namespace %s is selected", c.Name, o.Namespace),
+			"kubectl -n "+o.Namespace+" get services --show-labels")
+	}
+	return out, nil
+}
+
+// create exports a Service, which must exist. An existing ServiceExport stays as it is.
+func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
 	service, err := kube.Get[*corev1.Service](ctx, c, name)
 	switch {
 	case err != nil:
@@ -63,8 +129,8 @@ func withoutNamespace(c *cluster.Cluster, name string) error {
 	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name), "kubectl get namespaces")
 }
 
-// Delete withdraws an export. Without one, it returns an error.
-func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+// remove withdraws an export. Without one, it returns an error.
+func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:

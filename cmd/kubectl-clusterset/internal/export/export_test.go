@@ -12,6 +12,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
@@ -22,7 +24,7 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 			&corev1.Service{ObjectMeta: web}, &corev1.Service{ObjectMeta: alias,
 				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}).Build()}
-	if _, err := Create(t.Context(), c, types.NamespacedName{Namespace: "nosuchns", Name: "web"},
+	if _, err := create(t.Context(), c, types.NamespacedName{Namespace: "nosuchns", Name: "web"},
 		cluster.DryRunNone); err == nil || !strings.Contains(err.Error(), "there is no namespace nosuchns\n  → ") {
 		t.Errorf("in a namespace that does not exist: %v", err)
 	}
@@ -45,9 +47,9 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, says: "deleted"},
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, fails: "no ServiceExport shop/web"},
 	} {
-		do := Create
+		do := create
 		if step.delete {
-			do = Delete
+			do = remove
 		}
 		says, err := do(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: step.name}, step.dryRun)
 		if !strings.Contains(says, step.says) || (err != nil) != (step.fails != "") ||
@@ -61,11 +63,45 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 	}
 }
 
+// TestServicesAreSelected by their labels, or all that can be exported; what is deleted is what is exported.
+func TestServicesAreSelected(t *testing.T) {
+	service := func(name string, labels map[string]string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels}}
+	}
+	alias := service("alias", nil)
+	alias.Spec.Type = corev1.ServiceTypeExternalName
+	c := &cluster.Cluster{Name: "this cluster"}
+	c.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(
+		service("web", map[string]string{"app": "web"}), service("db", nil), alias,
+		service("derived-x", map[string]string{derived.LabelManagedBy: kube.Manager})).Build()
+	for _, step := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Selector: "app=nothing"}, "no Service in namespace shop is selected"},
+		{Options{All: true, Delete: true}, "no Service in namespace shop is selected"},
+		{Options{Selector: "app=web"}, "serviceexport/web created"},
+		{Options{All: true}, "serviceexport/db created serviceexport/web unchanged"},
+		{Options{Selector: "app=web", Delete: true}, "serviceexport/web deleted"},
+		{Options{All: true, Delete: true}, "serviceexport/db deleted"},
+	} {
+		step.o.Namespace, step.o.DryRun = "shop", cluster.DryRunNone
+		lines, err := Run(t.Context(), c, &step.o)
+		got := strings.Join(lines, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, step.want) {
+			t.Errorf("%+v: %s", step.o, got)
+		}
+	}
+}
+
 // TestTheHubIsNoMember, and is not to become one because somebody named the wrong context.
 func TestTheHubIsNoMember(t *testing.T) {
 	hub := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
 		WithObjects(&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}).Build()}
-	_, err := Create(t.Context(), hub, types.NamespacedName{Namespace: "shop", Name: "web"}, cluster.DryRunNone)
+	_, err := Run(t.Context(), hub, &Options{Names: []types.NamespacedName{{Namespace: "shop", Name: "web"}}})
 	const want = "this cluster is no member: it is the hub of ClusterSet blue\n  → name a member with --context"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
