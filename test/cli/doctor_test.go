@@ -196,10 +196,10 @@ func (e *environment) mistakes() []mistake {
 			[]string{"validatingadmissionpolicy", "clusterset-records.clusterset-dns.io"}, []string{"delete"}},
 		{"hub-unlabelled", "lacks the label", "hub", []string{"namespace", "clusterset"},
 			[]string{"label", "multicluster.x-k8s.io/clusterset-"}},
-		{"set-none", "the hub has no ClusterSet in this namespace", "hub",
+		{"set-none", "does not have exactly one ClusterSet", "hub",
 			[]string{"-n", "clusterset", "clusterset", "clusterset"}, []string{"delete"}},
 		{"imports-others", "stray.default", "east", nil, []string{"create", "-f", "-"}},
-		{"ranges-here", "Pod range 10.96.4.0/24 is in Service range 10.96.0.0/16 of cluster east", "east", nil,
+		{"ranges-here", "overlap: 10.96.4.0/24 and 10.96.0.0/16", "east", nil,
 			[]string{"create", "-f", "-"}},
 	}
 }

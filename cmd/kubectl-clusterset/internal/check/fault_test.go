@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -234,8 +235,10 @@ var faults = []struct {
 		s.Hub.Deployed.Spec.Replicas = &none
 	}, "! the hub's controller does not run as it should: nobody has renewed its Lease clusterset-hub-blue for 5m",
 		"kubectl --context=hub -n clusterset-system scale deployment clusterset-hub-blue --replicas=2"},
-	{"the ClusterSet is gone", all, func(s *snapshot.Snapshot) { s.Hub.Sets = nil },
-		"x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
+	{"the ClusterSet is gone", all, func(s *snapshot.Snapshot) {
+		s.Hub.Sets = nil
+		state(s, "NoClusterSet", "namespace blue of the hub does not have exactly one ClusterSet")
+	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
 	{"a policy of the hub is gone", all, func(s *snapshot.Snapshot) {
 		s.Hub.Drift = []string{"ValidatingAdmissionPolicy clusterset-records.clusterset-dns.io is missing"}
@@ -297,6 +300,10 @@ var faults = []struct {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
 		state(s, "Overlap", "Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west")
 	}, "x Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west", ""},
+	{"the ranges of this cluster overlap", all, func(s *snapshot.Snapshot) {
+		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.96.4.0/24")}
+		s.Member.CIDRs = []networkingv1.ServiceCIDR{{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}}
+	}, "x the Pod range and the Service range of this cluster overlap: 10.96.4.0/24 and 10.96.0.0/16", ""},
 	{"ranges overlap, and the agent does not know", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
 	}, "x cluster west exports endpoints in this cluster's own ranges: 10.0.119.1 is in 10.0.119.0/24",

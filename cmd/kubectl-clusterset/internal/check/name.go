@@ -400,6 +400,21 @@ var nameChecks = []Check{
 		},
 	},
 	{
+		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Ranges, snapshot.Nodes},
+		After: []string{"Overlap"}, One: "the Pod range and the Service range of this cluster overlap",
+		Means: "Packets to some Pods go to Services, or the reverse. Change one of them.",
+		Look: func(w *World) []Hit {
+			for _, p := range w.Member.PodRanges {
+				for _, s := range w.serviceRanges() {
+					if p.Overlaps(s) {
+						return one(true, "%s and %s", p, s)
+					}
+				}
+			}
+			return nil
+		},
+	},
+	{
 		ID:    "address-here",
 		Scope: Set,
 		Level: report.Error,
@@ -546,15 +561,19 @@ func (w *World) imported(do func(cluster string, addr netip.Addr)) {
 	}
 }
 
-func addressesHere(w *World) (out []Hit) {
-	own := slices.Clone(w.Member.PodRanges)
+func (w *World) serviceRanges() (out []netip.Prefix) {
 	for i := range w.Member.CIDRs {
 		for _, text := range w.Member.CIDRs[i].Spec.CIDRs {
 			if p := prefix(text); p.IsValid() {
-				own = append(own, p)
+				out = append(out, p)
 			}
 		}
 	}
+	return out
+}
+
+func addressesHere(w *World) (out []Hit) {
+	own := slices.Concat(w.Member.PodRanges, w.serviceRanges())
 	seen := map[string]bool{}
 	w.imported(func(cluster string, addr netip.Addr) {
 		for _, r := range own {

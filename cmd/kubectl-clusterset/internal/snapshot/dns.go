@@ -70,18 +70,22 @@ func refusal(ctx context.Context, c *cluster.Cluster, m *Member) string {
 		if err != nil {
 			continue
 		}
-		last := ""
-		for line := range strings.Lines(string(text)) {
-			if outcome.MatchString(line) {
-				last = strings.TrimSpace(line)
-			}
-		}
-		if strings.Contains(last, "Reloading complete") {
-			return ""
-		}
-		return last
+		return lastOutcome(string(text))
 	}
 	return ""
+}
+
+// lastOutcome returns why CoreDNS refuses its Corefile, by its log, or "".
+func lastOutcome(log string) (last string) {
+	for line := range strings.Lines(log) {
+		if outcome.MatchString(line) {
+			last = strings.TrimSpace(line)
+		}
+	}
+	if strings.Contains(last, "Reloading complete") {
+		return ""
+	}
+	return last
 }
 
 // Log returns the last lines of a container's log, of its previous instance if asked.

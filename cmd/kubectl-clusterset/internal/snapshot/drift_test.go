@@ -1,0 +1,51 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestWhatDiffersFromAManifest: what the API server or others add does not.
+func TestWhatDiffersFromAManifest(t *testing.T) {
+	const want = `{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "a\n"}`
+	for there, same := range map[string]bool{
+		want: true,
+		`{"rules": [{"resources": ["pods"], "verbs": ["get"]}, {"resources": ["services"], "verbs": ["list", "get", "watch"],
+			"apiGroups": [""]}], "note": "a", "default": 1}`: true,
+		`{"rules": [{"resources": ["services"], "verbs": ["get"]}], "note": "a"}`: false,
+		`{"rules": [], "note": "a"}`: false,
+		`{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "b"}`: false,
+		`{"note": "a"}`: false,
+	} {
+		var a, b any
+		for text, into := range map[string]*any{want: &a, there: &b} {
+			if err := json.Unmarshal([]byte(strings.ReplaceAll(text, "\n\t", " ")), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text := there; text == want {
+			b = a
+		}
+		if got := within(a, b); got != same {
+			t.Errorf("%s: %v", there, got)
+		}
+	}
+}
+
+// TestTheLastWordOfCoreDNSCounts about its Corefile.
+func TestTheLastWordOfCoreDNSCounts(t *testing.T) {
+	const refused = "[ERROR] plugin/reload: Corefile changed but reload failed: starting with listener file descriptors: " +
+		"plugin/multicluster: unknown option 'x'"
+	for log, want := range map[string]string{
+		"[INFO] Reloading\n" + refused + "\n[INFO] 10.0.0.1 NOERROR\n": refused,
+		refused + "\n[INFO] Reloading complete\n":                      "",
+		"[ERROR] plugin/errors: 2 web. A: timeout\n":                   "",
+		"/etc/coredns/Corefile:4 - Error during parsing: Unknown directive 'multicluster'\n": "/etc/coredns/Corefile:4 - " +
+			"Error during parsing: Unknown directive 'multicluster'",
+	} {
+		if got := lastOutcome(log); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+}
