@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,21 +20,21 @@ db.shop.svc.clusterset.local. 5	IN	A	10.1.0.10
 `
 
 func TestOnlyTheRightAnswerPasses(t *testing.T) {
-	q := question{name: db, qtype: "A", want: []string{"10.1.0.10", "10.2.0.10"}, status: ok}
+	want := []string{"10.2.*", "10.1.0.10"}
 	for _, c := range []struct {
 		name, reply string
 		right       bool
 	}{
 		{"in any order", fmt.Sprintf(reply, "NOERROR", "10.2.0.10"), true},
-		{"another address", fmt.Sprintf(reply, "NOERROR", "10.2.0.11"), false},
+		{"another address", fmt.Sprintf(reply, "NOERROR", "10.3.0.11"), false},
 		{"another status", fmt.Sprintf(reply, "SERVFAIL", "10.2.0.10"), false},
 		{"one too many", fmt.Sprintf(reply, "NOERROR", "10.2.0.10") +
 			"db.shop.svc.clusterset.local. 5 IN A 10.2.0.11\n", false},
 		{"nothing", fmt.Sprintf(reply[:strings.Index(reply, ";; ANSWER")], "NOERROR"), false},
 		{"no reply", ";; no servers could be reached\n", false},
 	} {
-		if err := q.verify(read(c.reply, "A")); (err == nil) != c.right {
-			t.Errorf("%s: %v", c.name, err)
+		if got := answer(c.reply, "A"); matches(got, want) != c.right {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }
@@ -50,11 +49,20 @@ func TestDocumentsTellTheSameCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{initHub, joinEast, joinWest, showStatus, explainWeb, leaveWest} {
-		line = "kubectl clusterset " + strings.ReplaceAll(line, image, "REGISTRY/clusterset-controller:VERSION")
-		if !strings.Contains(string(guide), line) {
-			t.Errorf("docs/start.md does not have %q", line)
+	n := 0
+	for line := range strings.Lines(script) {
+		command := strings.TrimSpace(strings.TrimLeft(line, "$? "))
+		if !strings.HasPrefix(command, "kubectl clusterset ") || strings.Contains(command, "export") {
+			continue // start.md writes ServiceExports as manifests
 		}
+		n++
+		command = strings.ReplaceAll(command, "IMAGE", "REGISTRY/clusterset-controller:VERSION")
+		if !strings.Contains(string(guide), command) {
+			t.Errorf("docs/start.md does not have %q", command)
+		}
+	}
+	if n < 6 {
+		t.Errorf("the demo has %d commands", n)
 	}
 }
 
@@ -84,11 +92,9 @@ func TestCorefileExampleHasTheLinesThatTheDemoChanges(t *testing.T) {
 	}
 }
 
-// TestWithoutAReplyLogsAreShown, which say why.
-func TestWithoutAReplyLogsAreShown(t *testing.T) {
-	s := &stage{east: new(member), west: new(member), nodes: []*lab.Kubelet{new(lab.Kubelet)}}
-	err := s.eventually(func() (wrong, err error) { return nil, errors.New("no servers could be reached") })
-	if err == nil || !strings.Contains(err.Error(), "log of a node") {
-		t.Errorf("the error is %v", err)
+// TestAMistypedScriptFails: what nobody types would not be missed.
+func TestAMistypedScriptFails(t *testing.T) {
+	if err := new(stage).play(t.Context(), "kubectl get pods\n"); err == nil {
+		t.Error("a line without a mark is passed over")
 	}
 }
