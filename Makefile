@@ -18,7 +18,7 @@ export CGO_ENABLED := 0
 
 # What make test proves beside the unit tests needs the laboratory's binaries; they are built once and kept in the cache.
 .PHONY: build
-build: ## the programs, and bin/clusterset-lab
+build: ## the programs
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
@@ -28,8 +28,8 @@ PROGRAMS ?= ./cmd/...
 demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
 	@mkdir -p bin/demo
 	@# As build does, without the plugins that it does not start, and the laboratory. The first time takes minutes.
-	$(GO) run ./test/lab/programs/build -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/...
-	LAB_BIN=bin/demo bin/demo/clusterset-lab demo
+	$(GO) run ./test/lab/programs/build -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/... ./test/demo
+	LAB_BIN=bin/demo bin/demo/demo
 
 .PHONY: test
 test: ## unit tests, simulation, tests on real control planes (RACE=1: with the race detector); what failed stands last

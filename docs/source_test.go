@@ -47,7 +47,7 @@ func load(t *testing.T, dirs ...string) *source {
 			if err != nil {
 				return err
 			}
-			if d.IsDir() && (d.Name() == "testdata" || d.Name() == "clusterset-lab") {
+			if d.IsDir() && (d.Name() == "testdata") {
 				return filepath.SkipDir
 			}
 			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||

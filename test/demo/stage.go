@@ -134,8 +134,9 @@ func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 
 // shell returns what a shell needs for the commands of the script: their contexts, kubectl, and its plugin.
 func (s *stage) shell() []string {
-	return []string{"KUBECONFIG=" + s.kubeconfig, "PATH=" + filepath.Dir(lab.Program(s.root, "kubectl-clusterset")) + ":" +
-		filepath.Dir(s.kubectl) + ":" + os.Getenv("PATH")}
+	plugin := filepath.Dir(lab.Program(s.root, "kubectl-clusterset"))
+	return []string{"KUBECONFIG=" + s.kubeconfig, "PATH=" + plugin + ":" + filepath.Dir(s.kubectl) + ":" +
+		os.Getenv("PATH")}
 }
 
 // env returns the content of bin/lab.env.

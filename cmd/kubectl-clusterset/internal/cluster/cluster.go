@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -193,28 +194,22 @@ const pause = 250 * time.Millisecond
 // reason or error of look; if ctx is canceled, context.Canceled.
 func Until(ctx context.Context, limit time.Duration, look func(context.Context) (done bool, why string,
 	err error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
-	defer cancel()
 	last := errors.New("unknown")
-	for {
+	err := wait.PollUntilContextTimeout(ctx, pause, limit, true, func(ctx context.Context) (bool, error) {
 		done, why, err := look(ctx)
 		switch {
-		case done:
-			return nil
-		case err != nil && ctx.Err() == nil:
+		case done || ctx.Err() != nil:
+		case err != nil:
 			last = err
-		case why != "" && ctx.Err() == nil:
+		case why != "":
 			last = errors.New(why)
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), context.Canceled) {
-				return context.Canceled
-			}
-			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
-		case <-time.After(pause):
-		}
+		return done, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("timed out after %v: %w", limit, last)
 	}
+	return err
 }
 
 // PodsOf returns the Pods of a Deployment.

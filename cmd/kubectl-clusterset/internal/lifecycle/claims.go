@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,86 +20,69 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// claimable reports whether the claim is this cluster's already, and fails if it cannot be claimed.
-func (j *join) claimable(ctx context.Context) (mine bool, err error) {
+// claimable sets mine if the claim is this cluster's already, and fails if it cannot be claimed.
+func (j *join) claimable(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
 	if err != nil {
-		return false, j.Hub.Failed(err, "reading ClusterProfile %s", name)
+		return j.Hub.Failed(err, "reading ClusterProfile %s", name)
 	}
 	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
-		return false, j.Hub.Failed(err, "reading Lease %s", name)
+		return j.Hub.Failed(err, "reading Lease %s", name)
 	}
 	all, err := j.held(ctx, j.uid)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for i := range all { // a claim in use may be a clone's, and so may any other of a member
 		if id := all[i].Name; id != j.ClusterID && j.setProperty == nil &&
 			all[i].Annotations[clusterset.AnnotationClusterUID] == "" {
-			return false, report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
+			return report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
 				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
 		}
 	}
-	if p == nil {
-		return false, j.unknown()
+	if j.mine = p != nil; j.mine {
+		return j.taken(p)
 	}
-	return true, j.taken(p)
-}
-
-// unknown is the error of --renew for a member that the hub does not know.
-func (j *join) unknown() error {
-	if !j.Renew {
-		return nil
+	if j.Renew {
+		return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
+			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), facts.Readmit)
 	}
-	remedy := facts.Readmit
-	if j.leaving() {
-		remedy = "to continue: kubectl clusterset leave --hub-context=HUB"
-	}
-	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
-		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)
+	return nil
 }
 
 // taken is the error if a claim is not for this cluster.
 func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
-	uid, hub := j.uid, j.Hub.Name
-	holder, joining := p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID]
+	holder := cmp.Or(p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID])
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted",
-			p.Name, hub), "wait, or check that clusterset-controller hub runs, and run the command again")
-	case holder != "" && holder != uid:
+			p.Name, j.Hub.Name), "wait, or check that clusterset-controller hub runs, and run the command again")
+	case holder == "":
+		return report.WithRemedy(fmt.Errorf(
+			"cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
+			p.Name,
+			j.Hub.Name,
+		), fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster, on "+
+			"the hub: kubectl -n %s annotate clusterprofile %s %s=%s", p.Namespace, p.Name,
+			clusterset.AnnotationJoiningUID, j.uid))
+	case holder != j.uid:
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
-			"UID %s", p.Name, hub, holder), "choose another with --cluster-id, or let that cluster leave first; if it "+
-			"is permanently lost: "+j.evict(p.Name))
-	case holder == "" && joining != "" && joining != uid:
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
-			"UID %s, which is joining",
-			p.Name, hub, joining), "choose another with --cluster-id, or "+j.evict(p.Name))
-	case holder == "" && joining == "":
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
-			p.Name, hub),
-			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster, on the hub: "+
-				"kubectl -n %s annotate clusterprofile %s %s=%s",
-				p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
+			"UID %s", p.Name, j.Hub.Name, holder), "choose another with --cluster-id, or, if that cluster is lost: "+
+			j.evict(p.Name))
 	}
 	return nil
 }
 
 // claim creates the ClusterProfile. If two clusters try at once, one succeeds.
 func (j *join) claim(ctx context.Context) error {
-	mine, err := j.claimable(ctx)
-	if err != nil {
-		return err
-	}
-	if mine {
+	if j.mine {
 		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
-	err = j.Hub.Create(ctx, firstOf(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
+	err := j.Hub.Create(ctx, firstOf(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		_, err = j.claimable(ctx)
-		return err
+		return j.claimable(ctx)
 	}
 	if err != nil {
 		return j.Hub.Failed(err, "claiming cluster ID %s", j.ClusterID)

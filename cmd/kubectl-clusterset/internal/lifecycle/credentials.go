@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -50,7 +50,7 @@ func (j *join) credentials(ctx context.Context) error {
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
 		return j.Hub.Failed(err, "requesting a token of %s", account.Name)
 	}
-	secret, server, err := j.secret(request.Status.Token)
+	secret, server, err := j.credentialsOf(request.Status.Token)
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func accepted(ctx context.Context, admin *cluster.Cluster, token string, profile
 	return nil
 }
 
-// secret returns clusterset-system/hub-kubeconfig, and the hub's URL in it.
-func (j *join) secret(token string) (secret *unstructured.Unstructured, server string, err error) {
+// credentialsOf returns the Secret with a token, and the hub's URL in it.
+func (j *join) credentialsOf(token string) (*unstructured.Unstructured, string, error) {
 	cfg := rest.CopyConfig(j.Hub.Config)
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, "", j.Hub.Failed(err, "reading the kubeconfig's certificates")
@@ -105,12 +105,10 @@ func (j *join) secret(token string) (secret *unstructured.Unstructured, server s
 	if err != nil {
 		return nil, "", err
 	}
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
-		Data:       map[string][]byte{kubeconfigKey: text, tokenKey: []byte(token)},
-	})
-	return &unstructured.Unstructured{Object: object}, hub.Server, err
+	out := secret()
+	out.Object["data"] = map[string]any{kubeconfigKey: base64.StdEncoding.EncodeToString(text),
+		tokenKey: base64.StdEncoding.EncodeToString([]byte(token))}
+	return out, hub.Server, nil
 }
 
 // address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
@@ -210,7 +208,6 @@ func (j *join) await(ctx context.Context) error {
 		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"), facts.StartAgent)
 	}
 	say := j.Say.Waiting("the agent", j.Timeout)
-	used := ""
 	err = cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
@@ -221,40 +218,31 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		if used, err = j.serverInUse(ctx); err != nil {
+		known, err := cluster.MembershipOf(ctx, j.Member)
+		if err != nil {
 			return false, "", err
 		}
-		renewed := lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion)
-		if set != nil && renewed && (used == "" || used == j.server) { // "": an agent without a Membership
-			return true, "", nil
-		}
 		var why string
-		switch {
+		switch used := known.Status.Hub; { // "": an agent without a Membership
 		case set == nil:
 			why = whyNoMember(ctx, j.Member)
-		case !renewed:
+		case lease == nil || j.lease != nil && lease.ResourceVersion == j.lease.ResourceVersion:
 			why = "it has not renewed its Lease on the hub yet"
-		default:
+		case used != "" && used != j.server:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
 				"credentials; after that, the agent does not reach the hub there. To go back: %s --renew "+
-				"--hub-server %[1]s", used, j.server, facts.Join)
+				"--hub-server %[1]s",
+				used, j.server, facts.Join)
+		default:
+			return true, "", nil
 		}
 		say(why)
 		return false, why, nil
 	})
-	what, again := "become a member", "another image, or another address of the hub, run the same command with "+
-		"--image or"
-	if j.Renew {
-		what, again = "use the new credentials", "another address of the hub, run the same command with"
-	}
-	address := "URL"
-	if used != "" && used != j.server {
-		address = used + ", which it still uses"
-	}
 	if err != nil {
-		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to %s", what),
-			"kubectl clusterset doctor --hub-context HUB; the agent keeps trying; for "+again+" --hub-server "+
-				address+j.undo())
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), "kubectl clusterset doctor "+
+			"--hub-context HUB; for another image, or another address of the hub, run the same command with --image "+
+			"or --hub-server URL")
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
@@ -262,12 +250,6 @@ func (j *join) await(ctx context.Context) error {
 			"then, check it: kubectl clusterset doctor --hub-context HUB", facts.InstallDNS)
 	}
 	return nil
-}
-
-// serverInUse returns the hub's URL that the agent uses, "" before its first renewal.
-func (j *join) serverInUse(ctx context.Context) (string, error) {
-	known, err := cluster.MembershipOf(ctx, j.Member)
-	return known.Status.Hub, err
 }
 
 // whyNoMember returns the agent's reason, or why its Pods do not run.

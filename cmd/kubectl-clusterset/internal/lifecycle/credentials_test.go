@@ -201,7 +201,7 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		err := j.await(t.Context())
 		said := fmt.Sprint(err)
 		if waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) || waits == (err == nil) ||
-			waits != strings.Contains(said, "--hub-server "+was+", which it still uses") {
+			waits != strings.Contains(said, "--renew --hub-server "+was) {
 			t.Errorf("with the hub at %q: %v", used, err)
 		}
 	}

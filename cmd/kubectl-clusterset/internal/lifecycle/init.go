@@ -131,9 +131,6 @@ func (o *Options) renderHub(ctx context.Context) (objects []*unstructured.Unstru
 	return objects, nil
 }
 
-const freeNamespace = "if the deletion is stuck, for each ClusterProfile, on the hub: kubectl -n %[1]s " +
-	"patch clusterprofile NAME --type=merge -p '{\"metadata\": {\"finalizers\": null}}'; %[2]s"
-
 // applyHub applies all objects. An existing ClusterSet stays as it is.
 func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	err := o.applyPart(ctx, "kinds and policies", without(objects, "ClusterSet", "Deployment")...)
@@ -157,7 +154,7 @@ func (o *Options) applyPart(ctx context.Context, what string, objects ...*unstru
 	err := o.Hub.Apply(ctx, objects, o.Say)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		// If its Role is deleted first, the controller can no longer remove the finalizers of ClusterProfiles.
-		err = report.WithRemedy(err, fmt.Sprintf(freeNamespace, o.HubNamespace, report.DocsHubDeleted))
+		err = report.WithRemedy(err, "if the deletion is stuck: "+report.DocsHubDeleted)
 	}
 	return err
 }

@@ -77,44 +77,26 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
-	if err := j.run(ctx, steps...); err != nil {
-		return err
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return report.WithRemedy(err, "to continue, run the same command again")
+		}
 	}
-	if j.leaving() {
-		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it and to clean up: kubectl clusterset "+
-			"leave", o.Member.Name, j.set)
+	switch {
+	case j.leaving():
+		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it: kubectl clusterset leave",
+			o.Member.Name, j.set)
 		return nil
-	}
-	if !o.Wait {
+	case !o.Wait:
 		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name,
 			o.ClusterID)
 		return nil
-	}
-	if !o.Renew {
+	case !o.Renew:
 		if err := o.awaitRollout(ctx, o.Member, manifest.AgentDeployment, ran); err != nil {
 			return err
 		}
 	}
 	return j.await(ctx)
-}
-
-// run takes the steps.
-func (j *join) run(ctx context.Context, steps ...func(context.Context) error) error {
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return report.WithRemedy(err, "to continue, run the same command again"+j.undo())
-		}
-	}
-	return nil
-}
-
-// undo returns how to undo a join. It is "" for a cluster that was a member before: leave would delete its imports
-// and VIPs.
-func (j *join) undo() string {
-	if j.setProperty != nil {
-		return ""
-	}
-	return "; to undo: kubectl clusterset leave --hub-context HUB"
 }
 
 // preflight reads both clusters and checks all preconditions.
@@ -137,35 +119,34 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return err
 	}
 	for _, step := range []func(context.Context) error{j.hubReady, j.chooseID, j.membership, j.render, j.checkRights,
-		j.readSecret} {
+		j.readSecret, j.claimable, j.sameHub} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if j.mine, err = j.claimable(ctx); err != nil {
-		return err
-	}
-	return j.sameHub(ctx)
+	return nil
 }
 
 // sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is
 // another one.
 func (j *join) sameHub(ctx context.Context) error {
-	if j.setProperty == nil || j.departed {
+	was := j.keptAddress()
+	if j.setProperty == nil || j.departed || was == nil {
 		return nil
 	}
 	var kept coordinationv1.LeaseList
 	if err := j.Member.List(ctx, &kept, client.InNamespace(kube.SystemNamespace)); err != nil {
 		return j.Member.Failed(err, "listing Leases")
 	}
-	was := j.keptAddress()
-	if was == nil || !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
+	if !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s",
-		j.Member.Name, was.Server),
-		"name that hub; if this one replaces it, stop the agent, and run this command again when its Lease has "+
-			"expired: kubectl -n "+kube.SystemNamespace+" scale deployment clusterset-controller --replicas=0")
+	return report.WithRemedy(fmt.Errorf(
+		"%s is a member, and its agent renews its Lease on another hub, at %s",
+		j.Member.Name,
+		was.Server,
+	), "name that hub; if this one replaces it, stop the agent, and run this command again "+
+		"a minute later: kubectl -n clusterset-system scale deployment clusterset-controller --replicas=0")
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -180,9 +161,14 @@ func (j *join) askBoth(ctx context.Context) error {
 	}
 	j.now, j.hubNow = member.Now, hub.Now
 	if skew := (member.Now.Sub(hub.Now) - time.Since(before)).Abs(); skew > maxSkew {
-		return report.WithRemedy(fmt.Errorf("the clocks of %s and %s are %v apart", j.Member.Name, j.Hub.Name,
-			skew.Round(time.Second)),
-			"set them first (NTP): the age of exports decides conflicts, and tokens have dates")
+		return report.WithRemedy(fmt.Errorf(
+			"the clocks of %s and %s are %v apart",
+			j.Member.Name,
+			j.Hub.Name,
+			skew.Round(
+				time.Second,
+			),
+		), "set them first (NTP): the age of exports decides conflicts, and tokens have dates")
 	}
 	return nil
 }
@@ -198,11 +184,8 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	return s, err
 }
 
-// chooseID returns an error if the cluster has another ID.
-func (j *join) chooseID(ctx context.Context) error {
-	if err := clusterset.CheckID(j.ClusterID); j.ClusterID != "" && err != nil {
-		return report.WithRemedy(err, "choose another with --cluster-id")
-	}
+// chooseID sets ClusterID unless it was given, and returns an error if the cluster has another ID.
+func (j *join) chooseID(context.Context) error {
 	switch {
 	case j.id != nil && j.ClusterID == "":
 		j.ClusterID = j.id.Spec.Value
@@ -213,20 +196,20 @@ func (j *join) chooseID(ctx context.Context) error {
 				"it leaves, and names of Headless Services contain it", j.Member.Name, j.uid)
 		}
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
-		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
-			j.Member.Name, j.Member.Config.Host, j.id.Spec.Value), "if you mean another cluster, correct the context: "+
-			"kubectl config get-contexts; to change the ID, first: kubectl clusterset leave --hub-context HUB")
+		return report.WithRemedy(fmt.Errorf(
+			"%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
+			j.Member.Name,
+			j.Member.Config.Host,
+			j.id.Spec.Value,
+		), "if you mean another cluster, name it with --context")
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
-		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
-		agent, err := j.Member.Container(ctx, manifest.AgentDeployment)
-		switch {
-		case err != nil:
-			return err
-		case agent != nil: // of a join that was not finished: the hub has its claim
-			remedy = "kubectl clusterset leave --hub-context HUB"
-		}
-		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name,
-			j.id.Spec.Value), "to keep it, join without --cluster-id; to change it, first: "+remedy)
+		return report.WithRemedy(fmt.Errorf(
+			"ClusterProperty %s of %s is %q",
+			clusterset.PropertyID,
+			j.Member.Name,
+			j.id.Spec.Value,
+		), "to keep it, join without --cluster-id; to change it, undo what began: kubectl clusterset "+
+			"leave --hub-context HUB; or delete your own: kubectl delete clusterproperty "+clusterset.PropertyID)
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
 		return report.WithRemedy(err, "choose another with --cluster-id")
@@ -241,17 +224,14 @@ func (j *join) hubReady(ctx context.Context) error {
 	if err != nil && !meta.IsNoMatchError(err) {
 		return j.Hub.Failed(err, "listing ClusterSets")
 	}
-	switch len(sets.Items) {
-	case 0:
-		remedy := facts.Init
-		if j.setProperty != nil { // a member has a hub
-			remedy = facts.NameHub
-		}
-		return j.noSet(ctx, remedy)
-	case 1:
-	default:
-		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace,
-			len(sets.Items)), facts.KeepOne(j.HubNamespace))
+	switch n := len(sets.Items); {
+	case n == 0 && j.setProperty != nil: // a member has a hub
+		return j.noSet(ctx, facts.NameHub)
+	case n == 0:
+		return j.noSet(ctx, facts.Init)
+	case n > 1:
+		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n),
+			facts.KeepOne(j.HubNamespace))
 	}
 	j.set = sets.Items[0].Name
 	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
@@ -265,30 +245,18 @@ func (s *state) leaving() bool {
 
 // membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
 func (j *join) membership(context.Context) error {
-	switch {
-	case j.setProperty == nil && j.Renew:
-		command := facts.Join
-		switch {
-		case j.id != nil: // which it keeps
-		case j.ClusterID == j.uid: // nobody has chosen that
-			command += " --cluster-id ID"
-		default:
-			command += " --cluster-id " + j.ClusterID
-		}
+	switch p := j.setProperty; {
+	case p == nil && j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
-			j.Member.Name), "to join: "+command)
-	case j.setProperty == nil:
+			j.Member.Name), "to join: run the same command without --renew")
+	case p == nil:
 		return nil
-	case j.setProperty.Spec.Value != j.set:
+	case p.Spec.Value != j.set:
 		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
-			j.setProperty.Spec.Value), "to change to ClusterSet "+j.set+", first: kubectl clusterset leave")
-	case j.setProperty.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
-		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no "+
-			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")
-	case j.leaving() && !j.Renew:
+			p.Spec.Value), "to change to ClusterSet "+j.set+", first: kubectl clusterset leave")
+	case p.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced, j.leaving() && !j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"wait for it: "+facts.GoOnLeaving+"; if its token for the hub has expired: "+
-				facts.Join+" --renew")
+			"to wait for it: kubectl clusterset leave; "+report.DocsLeaving)
 	}
 	return nil
 }
@@ -297,22 +265,15 @@ func (j *join) checkRights(ctx context.Context) error {
 	if j.DryRun != nil {
 		return nil
 	}
-	there, here := j.hubSide, j.here
+	there, here := j.hubSide, append(j.here, secret())
 	if j.Renew {
-		there, here = without(there, "ClusterProfile"), nil
+		there, here = without(there, "ClusterProfile"), here[len(here)-1:]
+	} else {
+		here = append(here, object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
 	}
 	hub := append(cluster.RightsTo(there, write...),
-		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace,
-			Name: clusterset.AccountPrefix + j.ClusterID})
-	member := append(cluster.RightsTo(here, write...),
-		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
-		cluster.Right{Verb: "create", Resource: "secrets", Namespace: kube.SystemNamespace},
-		cluster.Right{Verb: "patch", Resource: "secrets", Namespace: kube.SystemNamespace})
-	if !j.Renew {
-		member = append(member,
-			cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
-	}
-	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, member))
+		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace})
+	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, cluster.RightsTo(here, write...)))
 }
 
 // grant creates the member's account on the hub.

@@ -285,24 +285,6 @@ func TestWhoIsInTheWrongClusterIsToldWhichItIs(t *testing.T) {
 	}
 }
 
-// TestNothingToRenewIsSaidWithTheCommandThatJoins. It names the cluster ID, or the UID would become a permanent one.
-func TestNothingToRenewIsSaidWithTheCommandThatJoins(t *testing.T) {
-	for _, c := range []struct{ kept, given, want string }{
-		{"", "", "join --hub-context=HUB --cluster-id ID"}, {"", "east", "join --hub-context=HUB --cluster-id east"},
-		{"east", "", "join --hub-context=HUB"},
-	} {
-		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: true,
-			ClusterID: c.given}, state: state{uid: "uid"}}
-		if c.kept != "" {
-			j.id = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: c.kept}}
-		}
-		err := errors.Join(j.chooseID(t.Context()), j.membership(t.Context()))
-		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
-			t.Errorf("%v, want %q", err, c.want)
-		}
-	}
-}
-
 // TestAMemberThatIsTakenForTheHubIsSaidToBeOne, with where its hub is, and init makes no second hub there.
 func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -8,12 +8,10 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -116,16 +114,11 @@ func (l *leave) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	named := func(gvk schema.GroupVersionKind, namespace, name string) {
-		o := &unstructured.Unstructured{}
-		o.SetGroupVersionKind(gvk)
-		o.SetNamespace(namespace)
-		o.SetName(name)
-		objects = append(objects, o)
-	}
-	named(corev1.SchemeGroupVersion.WithKind("Secret"), kube.SystemNamespace, clusterset.SecretHub)
-	named(hubv1alpha1.GroupVersion.WithKind("Membership"), "", hubv1alpha1.MembershipName)
-	named(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID)
+	objects = append(objects, secret(), object(
+		hubv1alpha1.GroupVersion.WithKind("Membership"),
+		"",
+		hubv1alpha1.MembershipName,
+	), object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
 	hub, err := l.isHub(ctx)
 	if err != nil {
 		return err

@@ -17,14 +17,14 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		renew        bool
 		refusal      string
 	}{
-		"join":                {"true", "blue", false, "has expired: kubectl clusterset join --hub-context=HUB "},
+		"join":                {"true", "blue", false, "kubectl clusterset leave"},
 		"renew":               {"true", "blue", true, ""},
 		"renew, withdrawn":    {clusterset.LeavingWithdrawn, "blue", true, ""},
-		"renew, forced":       {clusterset.LeavingForced, "blue", true, "leave --force"},
+		"renew, forced":       {clusterset.LeavingForced, "blue", true, "kubectl clusterset leave"},
 		"renew, another's":    {"true", "green", true, "cannot be one of two"},
 		"renew, not leaving":  {"", "blue", true, ""},
 		"join, not leaving":   {"", "blue", false, ""},
-		"join, forced before": {clusterset.LeavingForced, "blue", false, "leave --force"},
+		"join, forced before": {clusterset.LeavingForced, "blue", false, "kubectl clusterset leave"},
 	} {
 		set := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 		set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}

@@ -13,12 +13,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -95,6 +97,20 @@ var (
 	write  = []string{"get", "create", "patch"}
 	remove = []string{"get", "delete"}
 )
+
+// object returns an object with nothing but its kind and name.
+func object(gvk schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(gvk)
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
+// secret returns the Secret with the agent's credentials, without them.
+func secret() *unstructured.Unstructured {
+	return object(corev1.SchemeGroupVersion.WithKind("Secret"), kube.SystemNamespace, clusterset.SecretHub)
+}
 
 // print writes the objects that --dry-run does not apply, and has the API server check them if asked.
 func (o *Options) print(ctx context.Context, c *cluster.Cluster, objects []*unstructured.Unstructured) error {

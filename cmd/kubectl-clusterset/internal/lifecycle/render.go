@@ -47,14 +47,12 @@ func (j *join) render(ctx context.Context) error {
 
 // printAll is --dry-run. It omits what exists and would stay.
 func (j *join) printAll(ctx context.Context) error {
-	secret, _, err := j.secret("(issued by the hub)")
+	secret, _, err := j.credentialsOf("(issued by the hub)")
 	if err != nil {
 		return err
 	}
-	id := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": j.ClusterID}}}
-	id.SetAPIVersion(aboutv1beta1.GroupVersion.String())
-	id.SetKind("ClusterProperty")
-	id.SetName(clusterset.PropertyID)
+	id := object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID)
+	id.Object["spec"] = map[string]any{"value": j.ClusterID}
 	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
 	if j.Renew || j.mine {
 		hub = without(hub, "ClusterProfile")
