@@ -2,9 +2,11 @@ package deploy_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,7 +61,30 @@ func TestU3NothingIsStricterThanTheBaseline(t *testing.T) {
 	if rules < 500 {
 		t.Errorf("only %d rules of the baseline were found", rules)
 	}
+	now := sets.New[string]()
+	err = filepath.WalkDir("../controllers", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		now.Insert(marks.FindAllString(string(text), -1)...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := git("grep", "-h", "clusterset-dns.io", hash, "--", ":/controllers/*.go", ":!/controllers/*_test.go")
+	was := sets.New(marks.FindAllString(code, -1)...)
+	for mark := range was.Difference(now) {
+		t.Errorf("no controller has the annotation, label or value %s of the baseline any more", mark)
+	}
+	if was.Len() < 30 {
+		t.Errorf("only %d annotations, labels and values of the baseline were found", was.Len())
+	}
 }
+
+// marks are the annotations and labels of ours, and their values.
+var marks = regexp.MustCompile(`"[a-z.-]*clusterset-dns\.io(/[a-z-]+)?"`)
 
 // limits are what manifests forbid, and what they allow: fields, values and rights.
 type limits struct{ forbids, allows sets.Set[string] }
@@ -109,8 +134,8 @@ func (l limits) schema(path string, s map[string]any) {
 	for _, field := range list(s["required"]) {
 		l.forbids.Insert(path + " without " + field)
 	}
-	for _, rule := range []string{"maxLength", "maxItems", "maxProperties", "maximum", "minLength", "minItems", "minimum",
-		"pattern", "format", "additionalProperties"} {
+	for _, rule := range []string{"maxLength", "maxItems", "maxProperties", "maximum", "minLength", "minItems",
+		"minimum", "pattern", "format", "additionalProperties"} {
 		if v, ok := s[rule]; ok && rule != "additionalProperties" || v == false {
 			l.forbids.Insert(fmt.Sprint(path, " beyond ", rule, " ", v))
 		}
