@@ -34,7 +34,7 @@ type skew struct {
 	is       map[string]release // by part; the first release where there is none
 	snapshot string             // of the hub, and what it had
 	then     map[string]release
-	judged   int // refusals
+	reported int // refusals
 }
 
 // part is what has a version of its own: a program, or manifests.
@@ -319,7 +319,7 @@ func (w *world) walk(ctx context.Context, steps int) error {
 		if err != nil {
 			return err
 		}
-		return w.judge(ctx, p, what, before)
+		return w.examine(ctx, p, what, before)
 	}
 	for range steps {
 		if err := step(w.choose(t)...); err != nil {
@@ -349,9 +349,9 @@ func (w *world) imports(ctx context.Context) (out []string, err error) {
 	return out, nil
 }
 
-// judge fails if after a step not all is as it was and as the users want it, or if somebody was refused something and
+// examine fails if after a step not all is as it was and as the users want it, or if somebody was refused something and
 // does not say so.
-func (w *world) judge(ctx context.Context, p plan, what string, before []string) error {
+func (w *world) examine(ctx context.Context, p plan, what string, before []string) error {
 	w.users.Lock()
 	defer w.users.Unlock()
 	if _, err := w.settle(ctx, time.Now(), p.patient); err != nil {
@@ -373,13 +373,13 @@ func (w *world) judge(ctx context.Context, p plan, what string, before []string)
 	if _, auditErr := w.auditAll(); auditErr != nil || err != nil {
 		return errors.Join(err, auditErr)
 	}
-	for _, refusal := range w.refusals[w.skew.judged:] {
+	for _, refusal := range w.refusals[w.skew.reported:] {
 		w.tape.note("refused: %s", refusal)
 		if !w.said(ctx) {
 			w.tape.fail("after %s nobody says in a sentence that this was refused: %s", what, refusal)
 		}
 	}
-	w.skew.judged = len(w.refusals)
+	w.skew.reported = len(w.refusals)
 	return nil
 }
 
