@@ -177,6 +177,10 @@ matrix: build ## a core of the tests on five versions of Kubernetes, and beside 
 	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.33.13 v1.34.12 v1.35.8 v1.36.5 v1.37.2)' $(if $(K8S),,-out docs/compatibility.md) \
 		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
 
+.PHONY: upgrade
+upgrade: ## SEEDS (default 3) orders of upgrading from the commit BASELINE, and to a version that is yet to come (SEED replays one)
+	BASELINE=$(BASELINE) SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) test/upgrade/run
+
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	$(MAKE) images IMAGES=bin/image

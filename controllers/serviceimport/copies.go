@@ -202,12 +202,29 @@ func (c copier) follow(
 		write = func() error { return c.Local.Update(ctx, rec) }
 	}
 	if err := write(); err != nil {
-		return copied, err
+		return c.refusedHere(ctx, shown, copied, err)
 	}
 	if claim != "" {
 		c.reportBackdated(rec, claim)
 	}
 	return c.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
+}
+
+// refusedHere returns the copy that stays if this cluster's API server takes no newer one, and reports a refusal: its
+// CRDs may be older than the hub's (SPEC U6).
+func (c copier) refusedHere(
+	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, cause error,
+) (*hubv1alpha1.ServiceExportRecord, error) {
+	if !apierrors.IsInvalid(cause) {
+		return copied, cause
+	}
+	message := fmt.Sprintf("Copying the record failed. Apply the CRDs of the hub's version here: %v", cause)
+	if copied == nil {
+		c.refuseRecord(shown, message)
+		return nil, cause
+	}
+	held, err := c.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
+	return held, errors.Join(cause, err)
 }
 
 // annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.

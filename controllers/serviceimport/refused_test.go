@@ -1,12 +1,19 @@
 package serviceimport
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -74,5 +81,64 @@ func TestS4TheCopySaysWhatIsRefused(t *testing.T) {
 		if before := m.writes; m.pass() != nil || m.writes != before {
 			t.Errorf("%s: a pass without a change wrote %d times", step.what, m.writes-before)
 		}
+	}
+}
+
+// TestU6ACopyThatThisClusterRefusesSaysSo: CRDs here may be older than what another member publishes. The last copy
+// stays until they take the record.
+func TestU6ACopyThatThisClusterRefusesSaysSo(t *testing.T) {
+	m := newMember(t)
+	m.export("b", "10.2.0.1")
+	if err := m.pass(); err != nil {
+		t.Fatal(err)
+	}
+	m.export("c", "10.3.0.1")
+	name := types.NamespacedName{Namespace: "set", Name: clusterset.RecordName("web", "shop", "b")}
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	if err := m.hub.Get(t.Context(), name, rec); err != nil {
+		t.Fatal(err)
+	}
+	rec.Spec.SessionAffinity = "Cookie"
+	rec.Spec.Revision++
+	if err := m.hub.Update(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	refused := apierrors.NewInvalid(schema.GroupKind{Kind: "ServiceExportRecord"}, rec.Name, nil)
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, is := o.(*hubv1alpha1.ServiceExportRecord); is {
+				return refused
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if _, is := o.(*hubv1alpha1.ServiceExportRecord); is {
+				return refused
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	})
+	if err := m.pass(); !apierrors.IsInvalid(err) {
+		t.Fatal(err)
+	}
+	held := func() (message string) {
+		copied := &hubv1alpha1.ServiceExportRecord{}
+		name.Namespace = kube.SystemNamespace
+		if err := m.local.Get(t.Context(), name, copied); err != nil {
+			t.Fatal(err)
+		}
+		if c := meta.FindStatusCondition(copied.Status.Conditions, hubv1alpha1.ConditionHeld); c != nil &&
+			c.Status == "True" && c.Reason == "Refused" {
+			return c.Message
+		}
+		return ""
+	}
+	if !strings.Contains(held(), "Apply the CRDs") || !slices.Contains(m.told, "RecordRefused") {
+		t.Errorf("the copy of b says %q, Events %v", held(), m.told)
+	}
+	m.Local = m.local
+	err := errors.Join(m.pass(), m.pass()) // the second one sees what the first has written
+	if err != nil || held() != "" {
+		t.Errorf("%v: it still says %q", err, held())
 	}
 }

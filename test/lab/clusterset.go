@@ -17,6 +17,8 @@ const HubNamespace = "clusterset"
 type ClusterSetOptions struct {
 	Members []string // cluster ids
 	DNS     bool     // bin/coredns in each member, too
+	// Root is the checkout whose deploy/ and bin/ are used, as of another version. Empty: this one.
+	Root string
 	// Corefile makes CoreDNS's for a kubeconfig; the words of StartDNS stand for ports. Nil: multicluster alone.
 	Corefile func(kubeconfig string) (string, error)
 	// AgentArgs are further flags of an agent, by cluster id.
@@ -49,11 +51,13 @@ type Member struct {
 
 // StartClusterSet starts hub and members, and returns when every agent is ready. On an error nothing is left running.
 func StartClusterSet(ctx context.Context, o ClusterSetOptions) (*ClusterSet, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
+	var err error
+	if o.Root == "" {
+		if o.Root, err = Root(); err != nil {
+			return nil, err
+		}
 	}
-	c := &ClusterSet{root: root, step: o.Step}
+	c := &ClusterSet{root: o.Root, step: o.Step}
 	if c.step == nil {
 		c.step = func(string, ...any) {}
 	}
@@ -134,7 +138,7 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 		return err
 	}
 	if o.DNS {
-		if m.DNS, err = ServeDNS(ctx, m.Cluster, o.Corefile); err != nil {
+		if m.DNS, err = serveDNS(ctx, c.root, m.Cluster, o.Corefile); err != nil {
 			return fmt.Errorf("%s: %w", m.ID, err)
 		}
 	}

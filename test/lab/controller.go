@@ -95,6 +95,9 @@ func startController(ctx context.Context, c *Controller) (_ *Controller, err err
 	return c, nil
 }
 
+// Use makes Start run another build, with the same flags.
+func (c *Controller) Use(binary string) { c.binary = binary }
+
 // Start starts it again after Kill or Terminate.
 func (c *Controller) Start(context.Context) error { return c.StartAs(c.binary) }
 

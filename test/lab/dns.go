@@ -63,6 +63,9 @@ func (d *DNS) start(ctx context.Context, corefile string) error {
 	return d.Start(ctx)
 }
 
+// Use makes Start run another build of CoreDNS.
+func (d *DNS) Use(binary string) { d.binary = binary }
+
 // Start starts it again after Kill, where it was. It returns when the server listens.
 func (d *DNS) Start(ctx context.Context) error {
 	log := filepath.Join(d.dir, "coredns.log")
@@ -96,12 +99,19 @@ func (d *DNS) Fill(corefile string) string {
 // ServeDNS is bin/coredns for a cluster, with the rights of deploy/coredns. corefile makes its Corefile for a
 // kubeconfig; nil: multicluster alone. It returns when CoreDNS is ready.
 func ServeDNS(ctx context.Context, c *ControlPlane, corefile func(kubeconfig string) (string, error)) (*DNS, error) {
-	if corefile == nil {
-		corefile = func(kubeconfig string) (string, error) { return fmt.Sprintf(stanza, kubeconfig), nil }
-	}
 	root, err := Root()
 	if err != nil {
 		return nil, err
+	}
+	return serveDNS(ctx, root, c, corefile)
+}
+
+// serveDNS is ServeDNS with the program and the rights of the checkout root.
+func serveDNS(
+	ctx context.Context, root string, c *ControlPlane, corefile func(kubeconfig string) (string, error),
+) (*DNS, error) {
+	if corefile == nil {
+		corefile = func(kubeconfig string) (string, error) { return fmt.Sprintf(stanza, kubeconfig), nil }
 	}
 	bare, err := os.ReadFile(filepath.Join(root, "deploy/coredns/bare.yaml"))
 	if err != nil {
@@ -202,6 +212,9 @@ func fetch(url string) (int, string) {
 
 // Running tells whether it has not ended.
 func (d *DNS) Running() bool { return d.proc.running() }
+
+// Terminate asks it to end, as a kubelet does.
+func (d *DNS) Terminate() { d.proc.stop(10 * time.Second) }
 
 // Kill ends it at once, as a crash would. What it said can still be read.
 func (d *DNS) Kill() { d.proc.kill() }

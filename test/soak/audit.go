@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,15 @@ type write struct {
 	Verb                     string
 	User                     struct{ Username string }
 	ObjectRef                struct{ Resource, Subresource, Namespace, Name string }
-	ResponseStatus           struct{ Code int }
+	ResponseStatus           struct {
+		Code    int
+		Message string
+	}
 }
+
+// succeeded and refused tell how a write ended. One that is neither met a conflict, or a server in trouble.
+func (w write) succeeded() bool { return w.ResponseStatus.Code >= 200 && w.ResponseStatus.Code < 300 }
+func (w write) refused() bool   { return slices.Contains([]int{400, 403, 422}, w.ResponseStatus.Code) }
 
 func (w write) String() string {
 	return fmt.Sprintf("%s %s %s %s/%s", w.User.Username, w.Verb, w.what(), w.ObjectRef.Namespace, w.ObjectRef.Name)
@@ -49,6 +57,7 @@ func forbidden(w write) string {
 		id := strings.TrimPrefix(user, peers)
 		mine := ref.Name == id &&
 			(ref.Resource == "leases" || w.what() == "clusterprofiles/status" || ref.Resource == "clusterprofiles") ||
+			ref.Name == id && ref.Resource == "futures" || // test/upgrade/future.patch
 			strings.HasSuffix(ref.Name, "."+id) &&
 				(ref.Resource == "serviceexportrecords" || ref.Resource == "endpointpages") ||
 			ref.Name == "mcs-"+id && w.what() == "serviceaccounts/token"
@@ -73,7 +82,8 @@ func forbidden(w write) string {
 			if ref.Subresource != "status" {
 				return "an agent writes a ServiceExport, though it owns only the status"
 			}
-		case "serviceimports", "serviceexportrecords", "leases", "events", "clusterproperties":
+		case "serviceimports", "serviceexportrecords", "leases", "events", "clusterproperties",
+			"memberships", "selfsubjectrulesreviews":
 		case "secrets":
 			if ref.Name != "hub-kubeconfig" {
 				return "an agent writes a Secret"
@@ -90,8 +100,7 @@ func forbidden(w write) string {
 	return ""
 }
 
-// readWrites calls f for every write that succeeded from an offset of an audit log on, and returns where the next
-// ones begin.
+// readWrites calls f for every write from an offset of an audit log on, and returns where the next ones begin.
 func readWrites(path string, from int64, f func(write)) (next int64, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -112,8 +121,7 @@ func readWrites(path string, from int64, f func(write)) (next int64, err error) 
 		}
 		from += int64(len(line))
 		var w write
-		if json.Unmarshal(line, &w) == nil && w.ResponseStatus.Code >= 200 &&
-			w.ResponseStatus.Code < 300 { // a killed server leaves halves of lines
+		if json.Unmarshal(line, &w) == nil { // a killed server leaves halves of lines
 			f(w)
 		}
 	}
@@ -127,7 +135,10 @@ func (w *world) auditAll() (n int, err error) {
 	}
 	for where, path := range logs {
 		next, err := readWrites(path, w.audited[where], func(one write) {
-			if !strings.HasPrefix(one.User.Username, account) {
+			if strings.HasPrefix(one.User.Username, account) && one.refused() {
+				w.refusals = append(w.refusals, fmt.Sprintf("%s: %s: %s", where, one, one.ResponseStatus.Message))
+			}
+			if !strings.HasPrefix(one.User.Username, account) || !one.succeeded() {
 				return
 			}
 			n++

@@ -111,7 +111,7 @@ func writesEach(log string, from int64) (float64, error) {
 		of, who := w.ObjectRef, w.User.Username
 		records := strings.HasPrefix(of.Resource, "serviceexportrecords") ||
 			strings.HasPrefix(of.Resource, "endpointpages")
-		if (who == agents || strings.HasPrefix(who, peers)) &&
+		if w.succeeded() && (who == agents || strings.HasPrefix(who, peers)) &&
 			(records || of.Namespace == ns && of.Resource != "events") {
 			n++
 		}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
 
@@ -46,6 +47,12 @@ func main() {
 		"file for every change, fault and answer, packed; empty: bin/soak-DATE-SEED.log.gz",
 	)
 	flag.StringVar(&profiles, "profiles", "", "directory for the heap profiles of section G; empty: they are not kept")
+	releases := flag.String(
+		"upgrade",
+		"",
+		"instead of faults: checkouts of two versions, built, NAME=FOLDER,NAME=FOLDER, between which each part changes",
+	)
+	steps := flag.Int("steps", 10, "of an upgrade, before everything becomes the second version")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
 	if err := errors.Join(echoes(), offclock.Run()); err != nil {
@@ -61,6 +68,13 @@ func main() {
 	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
+	}
+	if *releases != "" {
+		if err := upgrade(ctx, *releases, *steps, *seed); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	if *raw == "" {
 		*raw = fmt.Sprintf("bin/soak-%s-%d.log.gz", time.Now().UTC().Format(time.DateOnly), *seed)
@@ -153,7 +167,11 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 
 // stand does something in a clusterset in which every name is asked all the time.
 func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*world, *asker) error) error {
-	w, err := begin(ctx, byDefault, false, seed, tape)
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	w, err := begin(ctx, root, byDefault, false, seed, tape)
 	if err != nil {
 		return err
 	}

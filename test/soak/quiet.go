@@ -211,6 +211,9 @@ func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
 		return err
 	}
 	for _, what := range written(before, s.versions()) {
+		if strings.Contains(what, "ClusterProfile") {
+			continue // its budget (P5) may have put off a write
+		}
 		w.tape.fail("in quiet, and agents started again: somebody wrote %s", what)
 	}
 	n, err := w.auditAll()

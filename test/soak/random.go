@@ -144,37 +144,9 @@ func (p plan) tell(t *tally) {
 
 // one lets one thing fail, or two at once, and waits until all is right again.
 func (w *world) one(ctx context.Context, t *tally, p plan) error {
-	faults := w.choose(t)
-	var label []string
-	for _, f := range faults {
-		label = append(
-			label,
-			fmt.Sprintf("%s for %v", strings.TrimSpace(f.name+" "+f.at), f.hold.Round(time.Millisecond)),
-		)
-		t.faults[f.name]++
-	}
-	what := strings.Join(label, " + ")
-	w.tape.note("%s", what)
-	began := time.Now()
-	for _, f := range faults {
-		for _, in := range f.in {
-			w.oracle.Trouble(in)
-		}
-		if err := f.begin(ctx); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-	}
-	slices.SortFunc(faults, func(a, b *fault) int { return cmp.Compare(a.hold, b.hold) })
-	for _, f := range faults {
-		if err := sleep(ctx, time.Until(began.Add(f.hold))); err != nil {
-			return err
-		}
-		if err := f.repair(ctx); err != nil {
-			return fmt.Errorf("%s: repair: %w", what, err)
-		}
-		for _, in := range f.in {
-			w.oracle.Healed(in, time.Now())
-		}
+	what, err := w.inflict(ctx, t, w.choose(t)...)
+	if err != nil {
+		return err
 	}
 	repaired := time.Now()
 	w.users.Lock() // one of them may wait for what was just repaired
@@ -189,6 +161,42 @@ func (w *world) one(ctx context.Context, t *tally, p plan) error {
 	}
 	w.tape.line("note", "right again after %v", took.Round(time.Millisecond))
 	return nil
+}
+
+// inflict lets faults begin at once, and repairs each after its time. what names them.
+func (w *world) inflict(ctx context.Context, t *tally, faults ...*fault) (what string, err error) {
+	var label []string
+	for _, f := range faults {
+		label = append(
+			label,
+			fmt.Sprintf("%s for %v", strings.TrimSpace(f.name+" "+f.at), f.hold.Round(time.Millisecond)),
+		)
+		t.faults[f.name]++
+	}
+	what = strings.Join(label, " + ")
+	w.tape.note("%s", what)
+	began := time.Now()
+	for _, f := range faults {
+		for _, in := range f.in {
+			w.oracle.Trouble(in)
+		}
+		if err := f.begin(ctx); err != nil {
+			return what, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	slices.SortFunc(faults, func(a, b *fault) int { return cmp.Compare(a.hold, b.hold) })
+	for _, f := range faults {
+		if err := sleep(ctx, time.Until(began.Add(f.hold))); err != nil {
+			return what, err
+		}
+		if err := f.repair(ctx); err != nil {
+			return what, fmt.Errorf("%s: repair: %w", what, err)
+		}
+		for _, in := range f.in {
+			w.oracle.Healed(in, time.Now())
+		}
+	}
+	return what, nil
 }
 
 // choose the next fault, or two that do not touch the same.
@@ -211,23 +219,23 @@ func (w *world) choose(t *tally) []*fault {
 // draw goes by weight, but for one that has not happened yet: every kind is to happen.
 func (w *world) draw(r *rand.Rand, t *tally) *fault {
 	total := 0
-	for _, k := range kinds {
+	for _, k := range w.kinds {
 		total += k.weight
 	}
 	for {
 		n := r.IntN(total)
 		i := 0
-		for n >= kinds[i].weight {
-			n -= kinds[i].weight
+		for n >= w.kinds[i].weight {
+			n -= w.kinds[i].weight
 			i++
 		}
 		m := w.members[r.IntN(len(w.members))]
-		f := kinds[i].make(w, r, m)
+		f := w.kinds[i].make(w, r, m)
 		if f == nil ||
 			f.deadly != "" && w.oracle.Deaths(f.deadly, time.Now()) >= 2 { // a third is let back later (T3)
 			continue
 		}
-		if t.faults[f.name] > 0 && len(t.faults) < len(kinds) && r.IntN(3) > 0 {
+		if t.faults[f.name] > 0 && len(t.faults) < len(w.kinds) && r.IntN(3) > 0 {
 			continue
 		}
 		return f

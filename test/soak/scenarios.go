@@ -116,10 +116,10 @@ const soon = 10 * time.Second
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// identity is what must not change of an import.
-func (s *stage) identity(ctx context.Context, m *member) (string, error) {
+// identity is what must not change of the imports of names.
+func (w *world) identity(ctx context.Context, m *member, of []string) (string, error) {
 	var all []string
-	for _, name := range vips {
+	for _, name := range of {
 		var imp mcsv1beta1.ServiceImport
 		err := insist(ctx, func() error { return m.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, &imp) })
 		if err != nil {
@@ -230,7 +230,7 @@ func (s *stage) told(section string, moments []moment) {
 
 func (s *stage) identities(ctx context.Context, of []*member) (out []string, err error) {
 	for _, m := range of {
-		one, err := s.identity(ctx, m)
+		one, err := s.identity(ctx, m, vips)
 		if err != nil {
 			return nil, err
 		}

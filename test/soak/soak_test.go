@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
 
@@ -38,8 +39,13 @@ func TestSoak(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
 	w, err := begin(
 		ctx,
+		root,
 		hubv1alpha1.LeaseSpec{
 			RenewSeconds:    3,
 			DurationSeconds: 10,

@@ -28,8 +28,9 @@ import (
 // ns is where everything is exported.
 const ns = "soak"
 
-// The names that are asked. Every member has each as a Service with one EndpointSlice.
+// The members, and the names that are asked. Every member has each as a Service with one EndpointSlice.
 var (
+	clusters = []string{"a", "b", "c"}
 	vips     = []string{"steady", "shop", "quarrel"}
 	headless = []string{"heads", "moving", "coming"}
 	names    = slices.Concat(vips, headless)
@@ -58,8 +59,10 @@ type world struct {
 	oracle     *oracle.Oracle
 	tape       *tape
 	lease      hubv1alpha1.LeaseSpec
+	root       string // the checkout whose manifests and programs it begins with
 	seed       uint64
 	chance     *rand.Rand // of faults; users have their own
+	kinds      []kind     // of faults
 
 	// durations are no failures, and answers have more time: for a machine that is shared, and short Leases
 	hurried bool
@@ -67,6 +70,8 @@ type world struct {
 
 	populated time.Time // when everything was exported everywhere
 	intruders int       // members that have joined since
+	refusals  []string  // of writes by our programs
+	skew      *skew     // of an upgrade
 
 	mu        sync.Mutex // of what follows
 	affinity  map[string]corev1.ServiceAffinity
@@ -87,10 +92,11 @@ type member struct {
 	index int
 }
 
-// begin starts a hub with its controller and three members with agent and CoreDNS, and exports everything
-// everywhere.
+// begin starts a hub with its controller and members with agent and CoreDNS, as the checkout root has them, and exports
+// everything everywhere.
 func begin(
 	ctx context.Context,
+	root string,
 	lease hubv1alpha1.LeaseSpec,
 	hurried bool,
 	seed uint64,
@@ -100,7 +106,9 @@ func begin(
 		tape:      t,
 		lease:     lease,
 		hurried:   hurried,
+		root:      root,
 		seed:      seed,
+		kinds:     kinds,
 		chance:    rand.New(rand.NewPCG(seed, 1)),
 		affinity:  map[string]corev1.ServiceAffinity{},
 		exported:  map[pair]bool{},
@@ -110,7 +118,7 @@ func begin(
 		unserved:  map[string]bool{},
 	}
 	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
-		Members: []string{"a", "b", "c"}, DNS: true,
+		Members: clusters, DNS: true, Root: root,
 		Corefile: func(kubeconfig string) (string, error) { return fmt.Sprintf(corefile, kubeconfig), nil },
 		Plane:    func(string) lab.Options { return lab.Options{AuditWrites: true} },
 	})
@@ -125,15 +133,14 @@ func begin(
 	if w.hub, err = admin(w.Hub); err != nil {
 		return nil, err
 	}
-	var ids []string
 	for i, m := range w.Members {
 		c, err := admin(m.Cluster)
 		if err != nil {
 			return nil, err
 		}
-		w.members, ids = append(w.members, &member{m, c, i + 1}), append(ids, m.ID)
+		w.members = append(w.members, &member{m, c, i + 1})
 	}
-	w.oracle = oracle.New(bounds(lease, hurried), ids...)
+	w.oracle = oracle.New(bounds(lease, hurried), clusters...)
 	if err := w.setLease(ctx, lease); err != nil {
 		return nil, err
 	}
@@ -215,11 +222,7 @@ func (w *world) setLease(ctx context.Context, l hubv1alpha1.LeaseSpec) error {
 }
 
 func (w *world) startController(ctx context.Context) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	if err := w.Hub.ApplyFolder(ctx, filepath.Join(root, "deploy/hub/controller")); err != nil {
+	if err := w.Hub.ApplyFolder(ctx, filepath.Join(w.root, "deploy/hub/controller")); err != nil {
 		return err
 	}
 	kubeconfig, err := w.Hub.ServiceAccountKubeconfig(ctx, "clusterset-system", "clusterset-hub", nil)
@@ -228,7 +231,7 @@ func (w *world) startController(ctx context.Context) error {
 	}
 	if w.controller, err = lab.StartHub(
 		ctx,
-		filepath.Join(root, "bin/clusterset-controller"),
+		filepath.Join(w.root, "bin/clusterset-controller"),
 		kubeconfig,
 		lab.HubNamespace,
 	); err != nil {

@@ -113,18 +113,20 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Ports []ServicePort `json:"ports,omitempty"`
 
-	// sessionAffinity of the Service.
+	// sessionAffinity of the Service. A reader takes a value that it does not know for None.
 	// +optional
-	// +kubebuilder:validation:Enum=None;ClientIP
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=63
 	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
 
 	// sessionAffinityConfig of the Service.
 	// +optional
 	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
 
-	// internalTrafficPolicy of the Service.
+	// internalTrafficPolicy of the Service. A reader takes a value that it does not know for Cluster.
 	// +optional
-	// +kubebuilder:validation:Enum=Cluster;Local
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=63
 	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
 
 	// trafficDistribution of the Service.
@@ -222,9 +224,11 @@ type ServicePort struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 
-	// protocol of the port.
+	// protocol of the port: TCP, UDP or SCTP. A reader leaves out a port with another one.
 	// +required
-	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
 	Protocol corev1.Protocol `json:"protocol"`
 
 	// port is the number that clients use.
@@ -337,9 +341,11 @@ type EndpointGroup struct {
 
 // EndpointPort is where the endpoints of a group listen for one port of the Service.
 type EndpointPort struct {
-	// protocol of the Service's port.
+	// protocol of the Service's port. A reader leaves out a port with one that it does not know.
 	// +required
-	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
 	Protocol corev1.Protocol `json:"protocol"`
 
 	// port is the number of the Service's port.

@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// release is one version of the product: a checkout whose bin has its programs.
+type release struct{ name, root string }
+
+func (r release) program(name string) string { return filepath.Join(r.root, "bin", name) }
+
+// skew is which part has which version.
+type skew struct {
+	releases [2]release
+	parts    []part
+	is       map[string]release // by part; the first release where there is none
+	snapshot string             // of the hub, and what it had
+	then     map[string]release
+	reported int // refusals
+}
+
+// part is what has a version of its own: a program, or manifests.
+type part struct {
+	name, at string
+	turn     func(to release) *fault // a step, without its name
+}
+
+func (s *skew) has(p part) release {
+	if r, ok := s.is[p.name+p.at]; ok {
+		return r
+	}
+	return s.releases[0]
+}
+
+// turned gives a part a version.
+func (s *skew) turned(p part, to release) *fault {
+	f := p.turn(to)
+	f.name, f.at = p.name+" becomes "+to.name, p.at
+	begin := f.begin
+	f.begin = func(ctx context.Context) error { s.is[p.name+p.at] = to; return begin(ctx) }
+	return f
+}
+
+// upgraded are the kinds of steps. A part gets the other version, whichever it has: so upgrades and roll backs come in
+// any order.
+var upgraded = []kind{{6, partTurned}, {2, commandRun}, {1, hubSavedOrRestored}}
+
+func partTurned(w *world, r *rand.Rand, _ *member) *fault {
+	s := w.skew
+	p := s.parts[r.IntN(len(s.parts))]
+	to := s.releases[0]
+	if s.has(p) == to {
+		to = s.releases[1]
+	}
+	return s.turned(p, to)
+}
+
+// findParts lists the parts, in the order that docs/operate.md recommends.
+func (w *world) findParts() (out []part) {
+	const crds = "deploy/crds/"
+	out = append(out,
+		part{"the hub's CRDs", "", w.applied(w.Hub, crds+"hub/hub*.yaml", crds+"record/hub*.yaml",
+			crds+"inventory/multi*.yaml")},
+		part{"the hub's policies and rights", "", w.applied(w.Hub, "deploy/hub/[^k]*.yaml", "deploy/hub/member/m*.yaml",
+			"deploy/hub/clusterset/role.yaml", "deploy/hub/clusterset/flow*.yaml", "deploy/hub/controller/role.yaml")},
+		part{"the hub's controller", "", w.restarted(w.controller, func() *fault {
+			return controllerKilled(w, w.chance, nil)
+		})})
+	for _, m := range w.members {
+		out = append(out,
+			part{"the CRDs of", m.ID, w.applied(m.Cluster, crds+"multi*.yaml", crds+"record/hub*.yaml",
+				crds+"about/about*.yaml", crds+"member/hub*.yaml")},
+			part{"the policies and rights of", m.ID, w.applied(m.Cluster, "deploy/member/rbac.yaml",
+				"deploy/member/users.yaml", "deploy/member/derived.yaml", "deploy/member/agent.yaml",
+				"deploy/member/identity.yaml", "deploy/coredns/role/role.yaml", "deploy/coredns/binding.yaml")},
+			part{"the agent of", m.ID, w.restarted(m.Agent, func() *fault { return w.killAgent("", m, 0) })},
+			part{"the DNS of", m.ID, func(to release) *fault {
+				f := dnsKilled(w, w.chance, m)
+				start := f.repair
+				f.hold = w.between(w.chance, 0, 2)
+				f.repair = func(ctx context.Context) error {
+					m.DNS.Use(to.program("coredns"))
+					return start(ctx)
+				}
+				return f
+			}})
+	}
+	return out
+}
+
+// restarted makes steps that run another build of a controller. It ends as by a kubelet, or is killed, and sometimes
+// the new one is killed as it starts.
+func (w *world) restarted(c *lab.Controller, make func() *fault) func(release) *fault {
+	return func(to release) *fault {
+		f, how := make(), w.chance.IntN(4)
+		f.hold = w.between(w.chance, 0, 2)
+		if how > 1 {
+			f.begin = func(context.Context) error { c.Terminate(); return nil }
+		}
+		f.repair = func(ctx context.Context) error {
+			c.Use(to.program("clusterset-controller"))
+			if err := c.Start(ctx); err != nil || how != 0 {
+				return err
+			}
+			if err := sleep(ctx, 500*time.Millisecond); err != nil {
+				return err
+			}
+			c.Kill()
+			return c.Start(ctx)
+		}
+		return f
+	}
+}
+
+// applied makes steps that apply manifests as an admin does: the files of a checkout that match patterns.
+func (w *world) applied(on *lab.ControlPlane, patterns ...string) func(release) *fault {
+	return func(to release) *fault {
+		return &fault{
+			begin: func(ctx context.Context) error {
+				var all []string
+				for _, pattern := range patterns {
+					files, err := filepath.Glob(filepath.Join(to.root, pattern))
+					if err != nil || len(files) == 0 {
+						return fmt.Errorf("no file is %s: %w", pattern, err)
+					}
+					for _, file := range files {
+						text, err := os.ReadFile(file)
+						if err != nil {
+							return err
+						}
+						if !strings.Contains(string(text), "CLUSTER-ID") {
+							all = append(all, string(text))
+							continue
+						}
+						for _, id := range clusters {
+							all = append(all, strings.ReplaceAll(string(text), "CLUSTER-ID", id))
+						}
+					}
+				}
+				return on.Apply(ctx, strings.Join(all, "\n---\n"))
+			},
+			repair: func(context.Context) error { return nil },
+		}
+	}
+}
+
+// commandRun has an admin run a command of either version. What init and join apply has their version then.
+func commandRun(w *world, r *rand.Rand, m *member) *fault {
+	s := w.skew
+	by := s.releases[r.IntN(2)]
+	args := [][]string{
+		{"status"}, {"explain", ns + "/steady"}, {"version"},
+		{"init", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
+		{"join", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
+	}[r.IntN(5)]
+	return &fault{
+		name: fmt.Sprintf("%s of %s runs", args[0], by.name),
+		at:   m.ID,
+		begin: func(ctx context.Context) error {
+			for _, p := range s.parts {
+				if args[0] == "init" && p.at == "" && p.name != "the hub's controller" ||
+					args[0] == "join" && p.at == m.ID && strings.HasPrefix(p.name, "the CRDs") ||
+					args[0] == "join" && p.at == m.ID && strings.HasPrefix(p.name, "the policies") {
+					s.is[p.name+p.at] = by
+				}
+			}
+			out, err := w.command(ctx, by, append(args, "--context="+m.ID, "--hub-context=hub")...)
+			if err != nil {
+				w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
+			}
+			return nil
+		},
+		repair: func(context.Context) error { return nil },
+	}
+}
+
+// command runs kubectl-clusterset of a version.
+func (w *world) command(ctx context.Context, of release, args ...string) (out string, err error) {
+	planes := lab.Planes{"hub": w.Hub}
+	for _, m := range w.members {
+		planes[m.ID] = m.Cluster
+	}
+	file := filepath.Join(w.Hub.Dir(), "all.kubeconfig")
+	if err := planes.WriteKubeconfig(file); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, of.program("kubectl-clusterset"), append(args, "--kubeconfig="+file)...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// hubSavedOrRestored takes a snapshot of the hub, and the next time goes back to it.
+func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
+	s := w.skew
+	f := &fault{name: "the hub is saved", repair: func(context.Context) error { return nil }}
+	f.begin = func(context.Context) (err error) {
+		s.then = maps.Clone(s.is)
+		s.snapshot, err = w.Hub.Snapshot()
+		return err
+	}
+	if s.snapshot == "" {
+		return f
+	}
+	f = hubRestored(w, w.chance, nil)
+	f.hold = 0
+	f.begin = func(context.Context) error { return nil }
+	f.repair = func(ctx context.Context) error {
+		w.oracle.HubAway(time.Now())
+		defer func() { w.oracle.HubBack(time.Now()) }()
+		for _, p := range s.parts {
+			if p.at == "" && p.name != "the hub's controller" {
+				if s.is[p.name] = s.then[p.name]; s.is[p.name].name == "" {
+					delete(s.is, p.name)
+				}
+			}
+		}
+		snapshot := s.snapshot
+		s.snapshot = ""
+		return w.Hub.Restore(ctx, snapshot)
+	}
+	return f
+}
+
+// upgrade plays one seed: it begins with all of the first version, makes steps, and ends with all of the second.
+// After each step all answers and objects are as ever, and who was refused something says why.
+func upgrade(ctx context.Context, list string, steps int, seed uint64) error {
+	s := &skew{is: map[string]release{}}
+	for i, one := range strings.SplitN(list, ",", 2) {
+		s.releases[i].name, s.releases[i].root, _ = strings.Cut(one, "=")
+		var err error
+		if s.releases[i].root, err = filepath.Abs(s.releases[i].root); err != nil {
+			return err
+		}
+	}
+	if s.releases[1].name == "" {
+		return fmt.Errorf("-upgrade %q: want NAME=FOLDER,NAME=FOLDER", list)
+	}
+	clusters = []string{"a", "b"}
+	widen(20)
+	tape, err := record(fmt.Sprintf("bin/upgrade-%d.log.gz", seed), func(text string) { fmt.Println(text) })
+	if err != nil {
+		return err
+	}
+	tape = tape.of("upgrade")
+	tape.note("seed %d: from %s to %s", seed, s.releases[0].name, s.releases[1].name)
+	w, err := begin(ctx, s.releases[0].root, byDefault, false, seed, tape)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	w.skew, w.kinds = s, upgraded
+	s.parts = w.findParts()
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	go w.watchLeases(looking)
+	asker, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
+	defer asker.end()
+	if err := w.heard(ctx); err != nil {
+		return err
+	}
+	err = w.walk(ctx, steps)
+	asker.end()
+	tape.note("seed %d: %d questions, %d wrong, %d without an answer while a CoreDNS was away, %d changes by users",
+		seed, asker.asked, asker.wrong, asker.asked-asker.answered-asker.wrong, tape.changed())
+	if failed := tape.failed(); len(failed) > 0 {
+		w.keepLogs(tape, seed)
+		err = errors.Join(err, fmt.Errorf("%d times what must not be, with seed %d:\n%s",
+			len(failed), seed, short(failed, 20)))
+	}
+	return errors.Join(err, tape.close())
+}
+
+// widen adds names until there are n. Users change every third of them.
+func widen(n int) {
+	for i := 0; len(names) < n; i++ {
+		vip, head := fmt.Sprintf("vip-%d", i), fmt.Sprintf("head-%d", i)
+		vips, headless = append(vips, vip), append(headless, head)
+		if i%3 == 0 {
+			toggled, moved = append(toggled, vip), append(moved, head)
+		}
+		names = slices.Concat(vips, headless)
+	}
+}
+
+// walk makes the steps, with users who change things beside them.
+func (w *world) walk(ctx context.Context, steps int) error {
+	t, p := &tally{faults: map[string]int{}}, plan{still: 3 * time.Second, patient: patient}
+	before, err := w.imports(ctx)
+	if err != nil {
+		return err
+	}
+	living, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { w.live(living, 500*time.Millisecond); close(done) }()
+	defer func() { stop(); <-done }()
+	step := func(faults ...*fault) error {
+		what, err := w.inflict(ctx, t, faults...)
+		if err != nil {
+			return err
+		}
+		return w.examine(ctx, p, what, before)
+	}
+	for range steps {
+		if err := step(w.choose(t)...); err != nil {
+			return err
+		}
+	}
+	for _, part := range w.skew.parts {
+		if to := w.skew.releases[1]; w.skew.has(part) != to {
+			if err := step(w.skew.turned(part, to)); err != nil {
+				return err
+			}
+		}
+	}
+	return w.quiet(ctx, t, p)
+}
+
+// imports are, by member, the imports of names that are exported all the time: their UIDs, VIPs and clusters.
+func (w *world) imports(ctx context.Context) (out []string, err error) {
+	always := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(toggled, n) })
+	for _, m := range w.members {
+		one, err := w.identity(ctx, m, always)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// examine fails if after a step not all is as it was and as the users want it, or if somebody was refused something and
+// does not say so.
+func (w *world) examine(ctx context.Context, p plan, what string, before []string) error {
+	w.users.Lock()
+	defer w.users.Unlock()
+	if _, err := w.settle(ctx, time.Now(), p.patient); err != nil {
+		w.tape.fail("after %s not all is right after %v: %v", what, p.patient, err)
+	}
+	wrong, _, err := w.until(ctx, p.patient)
+	if err != nil {
+		return err
+	}
+	after, err := w.imports(ctx)
+	for i := range after {
+		if before[i] != after[i] {
+			wrong = append(wrong, "imports in "+clusters[i]+": "+unchanged(before[i], after[i]))
+		}
+	}
+	for _, one := range wrong {
+		w.tape.fail("after %s: %s", what, one)
+	}
+	if _, auditErr := w.auditAll(); auditErr != nil || err != nil {
+		return errors.Join(err, auditErr)
+	}
+	for _, refusal := range w.refusals[w.skew.reported:] {
+		w.tape.note("refused: %s", refusal)
+		if !w.said(ctx) {
+			w.tape.fail("after %s nobody says in a sentence that this was refused: %s", what, refusal)
+		}
+	}
+	w.skew.reported = len(w.refusals)
+	return nil
+}
+
+// said returns whether a condition of a Membership or of a ServiceExport is False, or a copy is held, with a message.
+func (w *world) said(ctx context.Context) bool {
+	for _, m := range w.members {
+		var membership hubv1alpha1.Membership
+		if err := m.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &membership); err != nil {
+			return false
+		}
+		var exports mcsv1beta1.ServiceExportList
+		if err := m.List(ctx, &exports, client.InNamespace(ns)); err != nil {
+			return false
+		}
+		var copies hubv1alpha1.ServiceExportRecordList
+		if err := m.List(ctx, &copies, client.InNamespace(kube.SystemNamespace)); err != nil {
+			return false
+		}
+		all := [][]metav1.Condition{membership.Status.Conditions}
+		for i := range exports.Items {
+			all = append(all, exports.Items[i].Status.Conditions)
+		}
+		for i := range copies.Items {
+			all = append(all, copies.Items[i].Status.Conditions)
+		}
+		for _, c := range slices.Concat(all...) {
+			bad := metav1.ConditionFalse
+			if c.Type == hubv1alpha1.ConditionHeld {
+				bad = metav1.ConditionTrue
+			}
+			if c.Status == bad && c.Type != string(mcsv1beta1.ServiceExportConditionConflict) && c.Message != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
