@@ -67,7 +67,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 		want        []string
 	}{
 		{nil, []string{"cluster ID taken is taken", "clusterset-dns.io/joining-uid="}},
-		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other, which is joining",
+		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other",
 			"evict taken"}},
 		{map[string]string{"clusterset-dns.io/cluster-uid": "other"},
 			[]string{"by the cluster whose kube-system has the UID other", "choose another with --cluster-id"}},
@@ -153,7 +153,8 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 		return append([]string{"join", "--context", "west", "--hub-context", "hub"}, more...)
 	}
 	e.ok(t, join("--cluster-id", "west")...)
-	e.refused(t, []string{`is a member as "west"`, "to change the ID, first: "}, join("--cluster-id", "other")...)
+	e.refused(t, []string{`is a member as "west"`, "keeps that cluster ID until it leaves"},
+		join("--cluster-id", "other")...)
 	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two",
 		"to change to ClusterSet blue, first: kubectl clusterset --context=west leave"},
 		join("--hub-namespace", "blue")...)
