@@ -153,7 +153,8 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 		return append([]string{"join", "--context", "west", "--hub-context", "hub"}, more...)
 	}
 	e.ok(t, join("--cluster-id", "west")...)
-	e.refused(t, []string{`is a member as "west"`, "keeps that cluster ID until it leaves"}, join("--cluster-id", "other")...)
+	e.refused(t, []string{`is a member as "west"`, "keeps that cluster ID until it leaves"},
+		join("--cluster-id", "other")...)
 	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two",
 		"to change to ClusterSet blue, first: kubectl clusterset --context=west leave"},
 		join("--hub-namespace", "blue")...)

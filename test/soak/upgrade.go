@@ -167,10 +167,10 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	s := w.skew
 	by := s.releases[r.IntN(2)]
 	args := [][]string{
-		{"status"}, {"explain", ns + "/steady"}, {"version"},
+		{"status"}, {"explain", ns + "/steady"},
 		{"init", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
 		{"join", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
-	}[r.IntN(5)]
+	}[r.IntN(4)]
 	return &fault{
 		name: fmt.Sprintf("%s of %s runs", args[0], by.name),
 		at:   m.ID,

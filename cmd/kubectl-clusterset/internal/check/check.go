@@ -71,7 +71,7 @@ type World struct {
 // See returns what follows from a snapshot; with a name, of that name only.
 func See(s *snapshot.Snapshot, asked *types.NamespacedName) *World {
 	w := &World{Snapshot: s, asked: asked}
-	w.Names = w.names(asked)
+	w.Names = namesOf(w, asked)
 	return w
 }
 
@@ -80,7 +80,7 @@ func (w *World) Asked() *Name { return w.Names[0] }
 
 // concerns reports whether a finding is about the name that was asked for, if one was: it is about that name, its
 // namespace, this cluster, or a cluster that exports it.
-func (w *World) concerns(c *Check, on string) bool {
+func concerns(w *World, c *Check, on string) bool {
 	if w.asked == nil || on == "" {
 		return true
 	}
@@ -90,7 +90,7 @@ func (w *World) concerns(c *Check, on string) bool {
 }
 
 // applies reports whether a check can find anything in such a snapshot.
-func (w *World) applies(c *Check) bool {
+func applies(w *World, c *Check) bool {
 	if c.Scope == Asked {
 		return w.asked != nil && w.Member != nil
 	}
@@ -114,7 +114,7 @@ func Run(w *World) (out []Result) {
 	}
 	for i := range Table {
 		c := &Table[i]
-		if !w.applies(c) {
+		if !applies(w, c) {
 			continue
 		}
 		r := Result{ID: c.ID, Scope: c.Scope}
@@ -134,14 +134,14 @@ func Run(w *World) (out []Result) {
 			f := found{c, map[string]bool{}}
 			for _, h := range c.Look(w) {
 				f.on[h.On] = true // a consequence silences its own consequences, too
-				if !silenced(c, &h) && w.concerns(c, h.On) {
+				if !silenced(c, &h) && concerns(w, c, h.On) {
 					hits = append(hits, h)
 				}
 			}
 			if len(f.on) > 0 {
 				causes[c.ID] = f
 			}
-			r.Finding = w.group(c, hits)
+			r.Finding = group(w, c, hits)
 		}
 		out = append(out, r)
 	}
@@ -152,7 +152,7 @@ func Run(w *World) (out []Result) {
 const named = 3
 
 // group returns one finding for all hits of a level.
-func (w *World) group(c *Check, hits []Hit) (out []report.Finding) {
+func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 	for _, level := range []report.Severity{report.Error, report.Warning} {
 		var of []Hit
 		for _, h := range hits {

@@ -23,7 +23,7 @@ const (
 )
 
 // installDNS is the step that brings all that DNS needs.
-func (w *World) installDNS() report.Step {
+func installDNS(w *World) report.Step {
 	if w.Member.Running() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
 		return report.Here("kubectl clusterset dns install")
 	}
@@ -31,9 +31,9 @@ func (w *World) installDNS() report.Step {
 }
 
 // edit is the step that changes the Corefile of the cluster's CoreDNS.
-func (w *World) edit() report.Step {
+func edit(w *World) report.Step {
 	name := "coredns"
-	if d := w.dns(); d.Config != nil {
+	if d := dnsOf(w); d.Config != nil {
 		name = cmp.Or(d.Config.Name, name)
 		if d.Custom != nil && d.Custom.ResourceVersion != "" { // kubectl edit takes both
 			name += " " + d.Custom.Name
@@ -45,20 +45,20 @@ func (w *World) edit() report.Step {
 // joined reports whether DNS is wanted here.
 func (w *World) joined() bool { return w.Member.Set() != "" && !w.Member.Leaving() }
 
-// dns returns what the cluster has for DNS; nothing if that was not read.
-func (w *World) dns() *dns.State {
+// dnsOf returns what the cluster has for DNS; nothing if that was not read.
+func dnsOf(w *World) *dns.State {
 	if w.Member.DNS == nil {
 		return &dns.State{}
 	}
 	return w.Member.DNS
 }
 
-// corefile returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if there is none.
-func (w *World) corefile() (*corefile.Corefile, error) {
-	if w.dns().Corefile() == "" {
+// corefileOf returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if there is none.
+func corefileOf(w *World) (*corefile.Corefile, error) {
+	if dnsOf(w).Corefile() == "" {
 		return nil, nil
 	}
-	return corefile.Parse(w.dns().Imported())
+	return corefile.Parse(dnsOf(w).Imported())
 }
 
 // sentOn reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was not read.
@@ -79,8 +79,8 @@ var dnsChecks = []Check{
 		One:   "CoreDNS cannot use its Corefile",
 		Means: "It keeps its previous one, and does not start with this one. See [corefile.md](corefile.md).",
 		Look: func(w *World) []Hit {
-			c, err := w.corefile()
-			h := Hit{Do: w.edit()}
+			c, err := corefileOf(w)
+			h := Hit{Do: edit(w)}
 			switch {
 			case err != nil:
 				h.Detail = err.Error()
@@ -106,9 +106,9 @@ var dnsChecks = []Check{
 			if w.Member.DNSRefusal == "" {
 				return nil
 			}
-			h := Hit{Detail: w.Member.DNSRefusal, Do: w.edit()}
+			h := Hit{Detail: w.Member.DNSRefusal, Do: edit(w)}
 			if strings.Contains(h.Detail, "Unknown directive '"+plugin+"'") {
-				h.Do = w.installDNS()
+				h.Do = installDNS(w)
 			}
 			return []Hit{h}
 		},
@@ -124,22 +124,22 @@ var dnsChecks = []Check{
 			"missing, " +
 			"and shows it before. See [corefile.md](corefile.md).",
 		Look: func(w *World) []Hit {
-			c, err := w.corefile()
+			c, err := corefileOf(w)
 			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
 				return nil
 			}
 			if _, line := w.Member.Plugin(); line != nil {
 				return nil
 			}
-			h := Hit{Do: w.installDNS(), Detail: "nothing in its Corefile is for it"}
+			h := Hit{Do: installDNS(w), Detail: "nothing in its Corefile is for it"}
 			b := c.For(zone, "53")
 			for i := range c.Blocks {
 				if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
-					h.Detail, h.Do = "multicluster is in a server block that gets no question for it", w.edit()
+					h.Detail, h.Do = "multicluster is in a server block that gets no question for it", edit(w)
 				}
 			}
 			if b != nil && len(b.All(plugin)) > 0 {
-				h.Detail, h.Do = "multicluster is there, and not for this zone", w.edit()
+				h.Detail, h.Do = "multicluster is there, and not for this zone", edit(w)
 			}
 			if b != nil && inTree(b) {
 				h.Detail = "the option multicluster of the plugin kubernetes answers it, and only in part"
@@ -153,9 +153,9 @@ var dnsChecks = []Check{
 		Means: "No name is answered here, neither of this cluster nor of others. If the log has " +
 			"`Unknown directive 'multicluster'`: `kubectl clusterset dns install --image=IMAGE`.",
 		Look: func(w *World) []Hit {
-			d := w.dns().Deployment
+			d := dnsOf(w).Deployment
 			if d == nil || d.Status.AvailableReplicas > 0 ||
-				w.dns().Config == nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+				dnsOf(w).Config == nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
 				return nil
 			}
 			return w.down(facts.Missing(d, w.Member.DNSPods))
@@ -166,10 +166,10 @@ var dnsChecks = []Check{
 		After: []string{"dns-refused", "dns-down"}, One: "a Pod of the cluster's DNS is not ready",
 		Means: "Others answer. If this is a new version or a new Corefile, it does not start.",
 		Look: func(w *World) []Hit {
-			if d := w.dns().Deployment; d == nil || d.Status.AvailableReplicas == 0 {
+			if d := dnsOf(w).Deployment; d == nil || d.Status.AvailableReplicas == 0 {
 				return nil
 			}
-			return w.down(facts.Missing(w.dns().Deployment, w.Member.DNSPods))
+			return w.down(facts.Missing(dnsOf(w).Deployment, w.Member.DNSPods))
 		},
 	},
 	{
@@ -177,8 +177,8 @@ var dnsChecks = []Check{
 		One:   "our CoreDNS beside the cluster's DNS does not run as it should",
 		Means: "If no Pod of it is available, names of clusterset.local are not answered; others are.",
 		Look: func(w *World) []Hit {
-			out := w.down(facts.Missing(w.dns().Beside, w.Member.BesidePods))
-			if len(out) > 0 && w.dns().Beside.Status.AvailableReplicas > 0 {
+			out := w.down(facts.Missing(dnsOf(w).Beside, w.Member.BesidePods))
+			if len(out) > 0 && dnsOf(w).Beside.Status.AvailableReplicas > 0 {
 				out[0].Level = report.Warning
 			}
 			return out
@@ -193,7 +193,7 @@ var dnsChecks = []Check{
 			if line == nil || line.Option("kubeconfig") != nil || len(w.Member.DNSDrift) == 0 {
 				return nil
 			}
-			return []Hit{{Detail: strings.Join(w.Member.DNSDrift, ", "), Do: w.installDNS()}}
+			return []Hit{{Detail: strings.Join(w.Member.DNSDrift, ", "), Do: installDNS(w)}}
 		},
 	},
 	{
@@ -206,7 +206,7 @@ var dnsChecks = []Check{
 		Means: "Pods ask the cache, and cannot resolve the zone, or get addresses of removed endpoints. See " +
 			"[NodeLocal DNS](corefile.md#nodelocal-dns) for each kind of cache.",
 		Look: func(w *World) []Hit {
-			c := w.dns().Cache()
+			c := dnsOf(w).Cache()
 			if c == nil || w.answers() && c.Name != localDNS || !w.joined() {
 				return nil
 			}
@@ -230,7 +230,7 @@ var dnsChecks = []Check{
 			"`disable success clusterset.local` to " +
 			"`cache`.",
 		Look: func(w *World) []Hit {
-			c, err := w.corefile()
+			c, err := corefileOf(w)
 			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {
 				return nil // multicluster keeps its own answers out of cache
 			}
@@ -252,10 +252,10 @@ var dnsChecks = []Check{
 				switch {
 				case n.Import == nil || slices.ContainsFunc(out, func(h Hit) bool { return h.On == n.Namespace }):
 				case len(only) > 0 && !slices.Contains(only, n.Namespace):
-					out = append(out, Hit{On: n.Namespace, Do: w.edit(), Detail: "its option namespaces has " +
+					out = append(out, Hit{On: n.Namespace, Do: edit(w), Detail: "its option namespaces has " +
 						strings.Join(only, ", ")})
 				case none && n.Headless():
-					out = append(out, Hit{On: n.Namespace, Do: w.edit(), Detail: "its option noendpoints hides the " +
+					out = append(out, Hit{On: n.Namespace, Do: edit(w), Detail: "its option noendpoints hides the " +
 						"Headless name " + n.String()})
 				}
 			}
@@ -287,7 +287,7 @@ func stale(w *World, b *corefile.Block) []Hit {
 			return len(args) > 0 && args[0] == "success" && (len(args) == 1 || serves(args[1:]))
 		})
 		if (len(zones) == 0 || serves(zones)) && l.Option("serve_stale") != nil && !disabled {
-			return []Hit{{Detail: fmt.Sprintf("%q", strings.Join(l.Words, " ")), Do: w.edit()}}
+			return []Hit{{Detail: fmt.Sprintf("%q", strings.Join(l.Words, " ")), Do: edit(w)}}
 		}
 	}
 	return nil

@@ -302,7 +302,8 @@ var faults = []struct {
 	}, "x Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west", ""},
 	{"the ranges of this cluster overlap", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.96.4.0/24")}
-		s.Member.CIDRs = []networkingv1.ServiceCIDR{{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}}
+		s.Member.CIDRs = make([]networkingv1.ServiceCIDR, 1)
+		s.Member.CIDRs[0].Spec.CIDRs = []string{"10.96.0.0/16"}
 	}, "x the Pod range and the Service range of this cluster overlap: 10.96.4.0/24 and 10.96.0.0/16", ""},
 	{"ranges overlap, and the agent does not know", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}

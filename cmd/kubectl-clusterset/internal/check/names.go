@@ -97,8 +97,8 @@ func (n *Name) served() bool {
 	})
 }
 
-// names merges what the snapshot has of each name, or of one.
-func (w *World) names(only *types.NamespacedName) []*Name {
+// namesOf merges what the snapshot has of each name, or of one.
+func namesOf(w *World, only *types.NamespacedName) []*Name {
 	all := map[types.NamespacedName]*Name{}
 	get := func(namespace, name string) *Name {
 		k := types.NamespacedName{Namespace: namespace, Name: name}
@@ -123,7 +123,7 @@ func (w *World) names(only *types.NamespacedName) []*Name {
 			n.slices = append(n.slices, s)
 		}
 	}
-	records, copies := w.records()
+	records, copies := recordsOf(w)
 	for i := range records {
 		rec := &records[i]
 		s := &rec.Spec
@@ -163,8 +163,8 @@ func (w *World) names(only *types.NamespacedName) []*Name {
 	return out
 }
 
-// records returns this cluster's copies first, and then what only the hub shows.
-func (w *World) records() (out []hubv1alpha1.ServiceExportRecord, copies int) {
+// recordsOf returns this cluster's copies first, and then what only the hub shows.
+func recordsOf(w *World) (out []hubv1alpha1.ServiceExportRecord, copies int) {
 	known := map[string]bool{}
 	if w.Member != nil {
 		out = slices.Clone(w.Member.Records)

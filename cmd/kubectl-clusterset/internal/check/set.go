@@ -117,7 +117,7 @@ var setChecks = ofSet(
 		After: append(slices.Clone(stopped), "leaving"),
 		One:   "cluster %s has expired", Many: "%d clusters have expired", Do: doctor,
 		Means: "Nothing of it answers here, or its agent does not renew its Lease. If it is permanently lost: " +
-			"`kubectl clusterset leave ID --evict --hub-context=HUB`. See [failover.md](failover.md).",
+			"`kubectl clusterset evict ID --hub-context=HUB`. See [failover.md](failover.md).",
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Member.Leases {
 				l := &w.Member.Leases[i]
@@ -138,7 +138,7 @@ var setChecks = ofSet(
 		Do:    doctor,
 		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint " +
 			"answers. If it " +
-			"is permanently lost: `kubectl clusterset leave ID --evict --hub-context=HUB`. If most members are " +
+			"is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members are " +
 			"silent at " +
 			"once, restore the hub's network: they keep their endpoints, unless `spec.lease.mostSilent` is `Expire`.",
 		Look: func(w *World) (out []Hit) {
@@ -176,7 +176,7 @@ var setChecks = ofSet(
 	Check{
 		ID: "member-unfinished", Do: doctor,
 		One: "cluster %s has not finished joining", Many: "%d clusters have not finished joining",
-		Means: "No agent has claimed the cluster ID. To give the ID up: `kubectl clusterset leave ID --evict " +
+		Means: "No agent has claimed the cluster ID. To give the ID up: `kubectl clusterset evict ID " +
 			"--hub-context=HUB`.",
 		Look: func(w *World) []Hit {
 			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {

@@ -24,7 +24,7 @@ func (r *root) dns() *cobra.Command {
 }
 
 // runner returns what carries out a plan.
-func (r *root) runner(cmd *cobra.Command, yes bool) (*dns.Runner, error) {
+func runner(r *root, cmd *cobra.Command, yes bool) (*dns.Runner, error) {
 	member, err := r.member()
 	if err != nil {
 		return nil, err
@@ -63,12 +63,12 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			}
 			w.NoWait = !f.wait && f.dryRun == cluster.DryRunNone
 			w.Release = deploy.Image(deploy.CoreDNS, r.version)
-			runner, err := r.runner(cmd, f.yes)
+			run, err := runner(r, cmd, f.yes)
 			if err != nil {
 				return err
 			}
-			f.apply(runner)
-			return runner.Install(cmd.Context(), w)
+			f.apply(run)
+			return run.Install(cmd.Context(), w)
 		},
 	}
 	f.add(cmd)
@@ -88,12 +88,12 @@ func (r *root) dnsUninstall() *cobra.Command {
 last what dns install applied. CRDs stay.`,
 		Example: "  kubectl clusterset dns uninstall --context east",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			runner, err := r.runner(cmd, f.yes)
+			run, err := runner(r, cmd, f.yes)
 			if err != nil {
 				return err
 			}
-			f.apply(runner)
-			return runner.Uninstall(cmd.Context())
+			f.apply(run)
+			return run.Uninstall(cmd.Context())
 		},
 	}
 	f.add(cmd)
