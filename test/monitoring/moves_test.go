@@ -211,7 +211,8 @@ func still(t *testing.T, scraped string, known map[string]metric) error {
 			show += "_count"
 		}
 		if series[show] == nil || most[show] == 0 && !slices.Contains(faults, name) {
-			out = append(out, fmt.Sprintf("%s, a %s: %d series, at most %v", show, m.kind, len(series[show]), most[show]))
+			n := len(series[show])
+			out = append(out, fmt.Sprintf("%s, a %s: %d series, at most %v", show, m.kind, n, most[show]))
 		}
 	}
 	for _, expr := range expressions(t) {
@@ -225,7 +226,8 @@ func still(t *testing.T, scraped string, known map[string]metric) error {
 				if strings.Contains(one, "$") || onlyInFault(strings.TrimSpace(one)) {
 					continue
 				}
-				if !slices.ContainsFunc(series[sel[1]], func(labels string) bool { return strings.Contains(labels, one) }) {
+				has := func(labels string) bool { return strings.Contains(labels, one) }
+				if !slices.ContainsFunc(series[sel[1]], has) {
 					out = append(out, fmt.Sprintf("%s: no series %s{%s}", expr, sel[1], one))
 				}
 			}
