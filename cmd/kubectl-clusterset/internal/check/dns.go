@@ -121,8 +121,7 @@ var dnsChecks = []Check{
 		After: []string{"dns-corefile"},
 		One:   "this cluster's DNS does not answer " + zone,
 		Means: "DNS was not installed, or an upgrade of the cluster has removed it. `dns install` writes what is " +
-			"missing, " +
-			"and shows it before. See [corefile.md](corefile.md).",
+			"missing, and shows it before. See [corefile.md](corefile.md).",
 		Look: func(w *World) []Hit {
 			c, err := corefileOf(w)
 			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
@@ -226,9 +225,8 @@ var dnsChecks = []Check{
 		Level: report.Error,
 		Needs: []snapshot.Part{snapshot.Corefile},
 		One:   "CoreDNS's cache serves stale answers of " + zone,
-		Means: "Clients get addresses of removed endpoints for up to an hour. Add " +
-			"`disable success clusterset.local` to " +
-			"`cache`.",
+		Means: "Clients get addresses of removed endpoints for up to an hour. Add `disable success clusterset.local` " +
+			"to `cache`.",
 		Look: func(w *World) []Hit {
 			c, err := corefileOf(w)
 			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {

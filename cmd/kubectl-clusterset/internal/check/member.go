@@ -49,8 +49,7 @@ var memberChecks = []Check{
 		One:   "this cluster is a member of no ClusterSet",
 		Do:    join,
 		Means: "Nothing of this project runs here, so names of clusterset.local do not exist and ServiceExports have " +
-			"no " +
-			"effect.",
+			"no effect.",
 		Look: func(w *World) []Hit {
 			m := w.Member
 			if m.Set() != "" || m.Agent != nil {
@@ -74,8 +73,7 @@ var memberChecks = []Check{
 		One:   "this cluster is leaving its ClusterSet",
 		Do:    report.Here("kubectl clusterset leave --hub-context=HUB"),
 		Means: "The agent deletes its imports and creates no others. Without access to the hub, or if the hub has " +
-			"evicted " +
-			"this cluster: `kubectl clusterset leave`.",
+			"evicted this cluster: `kubectl clusterset leave`.",
 		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
 	},
 	{
@@ -169,10 +167,8 @@ var memberChecks = []Check{
 		One:   "this cluster differs from the manifests of this version",
 		Do:    join,
 		Means: "Kinds, admission policies or rights of the agent are missing or of another version. `join` applies " +
-			"them " +
-			"again; if Helm or a Git repository owns them, upgrade it there. If the agent is newer than this " +
-			"program, use " +
-			"its version of `kubectl clusterset`.",
+			"them again; if Helm or a Git repository owns them, upgrade it there. If the agent is newer than this " +
+			"program, use its version of `kubectl clusterset`.",
 		Look: func(w *World) []Hit {
 			return differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
 		},
@@ -189,8 +185,7 @@ var memberChecks = []Check{
 		One: "the hub differs from the manifests of this version",
 		Do:  initHub,
 		Means: "Kinds or admission policies are missing or of another version: members may write what they must not, " +
-			"or " +
-			"cannot write. `init` applies them again; if Helm or a Git repository owns them, upgrade it there.",
+			"or cannot write. `init` applies them again; if Helm or a Git repository owns them, upgrade it there.",
 		Look: func(w *World) []Hit { return differs(w.Hub.Unserved, w.Hub.Drift, true) },
 	},
 	{
@@ -217,8 +212,7 @@ var memberChecks = []Check{
 		One:   "the hub does not know this cluster as a member",
 		Do:    join,
 		Means: "It was evicted, or the hub was restored from an earlier backup. `join` makes it a member again with " +
-			"its ID " +
-			"and VIPs. To remove what is left here instead: `kubectl clusterset leave --hub-context=HUB`.",
+			"its ID and VIPs. To remove what is left here instead: `kubectl clusterset leave --hub-context=HUB`.",
 		Look: func(w *World) []Hit {
 			set := w.Hub.Set()
 			return one(set != nil && set.Name == w.Member.Set() && w.Hub.Profile(w.Member.ID()) == nil,

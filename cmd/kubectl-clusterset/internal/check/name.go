@@ -83,8 +83,7 @@ var nameChecks = []Check{
 		Many:  "%d exports here are not valid",
 		Do:    report.Here("kubectl -n {namespace} describe serviceexport {name}"),
 		Means: "Make the Service exportable, create it, or delete the ServiceExport. If its namespace is excluded, " +
-			"see " +
-			"`spec.namespaces` of the ClusterSet: [security.md](security.md#namespaces-that-are-excluded).",
+			"see `spec.namespaces` of the ClusterSet: [security.md](security.md#namespaces-that-are-excluded).",
 		Look: func(w *World) []Hit {
 			return w.each(func(n *Name) (bool, string) {
 				return stands(exportCondition(n, mcsv1beta1.ServiceExportConditionValid))
@@ -101,8 +100,7 @@ var nameChecks = []Check{
 		One:   "the export of %s is not on the hub",
 		Many:  "%d exports are not on the hub",
 		Means: "Other clusters do not see it, or see it as it was. `Failed`: the hub refused the record, and the " +
-			"message is " +
-			"its answer: [The hub refuses](troubleshoot.md#the-hub-refuses).",
+			"message is its answer: [The hub refuses](troubleshoot.md#the-hub-refuses).",
 		Look: func(w *World) []Hit {
 			return w.each(func(n *Name) (bool, string) {
 				return stands(exportCondition(n, mcsv1beta1.ServiceExportConditionReady))
@@ -198,9 +196,8 @@ var nameChecks = []Check{
 		Level: report.Error,
 		Needs: []snapshot.Part{snapshot.Records},
 		One:   "%s is not imported: an object of it is another program's",
-		Many: "%d names are not imported: objects of them " +
-			"are another program's",
-		Do: explain,
+		Many:  "%d names are not imported: objects of them are another program's",
+		Do:    explain,
 		Means: "Remove the other program, or give the object to the agent: " +
 			"[migrate.md](migrate.md#objects-of-another-program).",
 		Look: func(w *World) []Hit {
@@ -275,8 +272,7 @@ var nameChecks = []Check{
 		One:   "no cluster has a ready endpoint of %s: connections fail",
 		Many:  "no cluster has a ready endpoint of %d names",
 		Means: "Look at the Pods of the Service in the clusters that export it. A Headless name without ready " +
-			"endpoints does " +
-			"not exist. A cluster that has expired counts as one without endpoints.",
+			"endpoints does not exist. A cluster that has expired counts as one without endpoints.",
 		Look: func(w *World) (out []Hit) {
 			for _, n := range w.Names {
 				lost := slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return x.Lost })
@@ -361,8 +357,7 @@ var nameChecks = []Check{
 		Many:  "the clusters disagree about %d names",
 		Do:    explain,
 		Means: "Traffic continues, with what the oldest export has. Make the Services and ServiceExports the same in " +
-			"all " +
-			"clusters, or accept it: [Conflict is True](troubleshoot.md#conflict-is-true).",
+			"all clusters, or accept it: [Conflict is True](troubleshoot.md#conflict-is-true).",
 		Look: func(w *World) []Hit { return w.each(disagree) },
 	},
 	{
@@ -384,8 +379,7 @@ var nameChecks = []Check{
 		Level: report.Warning,
 		Needs: []snapshot.Part{snapshot.Records},
 		One:   "the hub no longer shows the export of %s, and it is kept",
-		Many: "the hub no longer shows exports of %d names, " +
-			"and they are kept",
+		Many:  "the hub no longer shows exports of %d names, and they are kept",
 		Do:    report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
 		Means: "Its owner did not withdraw it: [Something is held](troubleshoot.md#something-is-held).",
 		Look: func(w *World) []Hit {
@@ -426,12 +420,10 @@ var nameChecks = []Check{
 		},
 		After: []string{"Overlap"},
 		One:   "cluster %s exports endpoints in this cluster's own ranges",
-		Many: "%d clusters export endpoints in this cluster's " +
-			"own ranges",
-		Do: report.Here("kubectl clusterset verify"),
+		Many:  "%d clusters export endpoints in this cluster's own ranges",
+		Do:    report.Here("kubectl clusterset verify"),
 		Means: "Packets to them do not leave this cluster. Members' ranges must not overlap: renumber one, or use a " +
-			"gateway that " +
-			"translates addresses. See [start.md](start.md#0-what-must-be-true-of-the-network-first).",
+			"gateway that translates addresses. See [start.md](start.md#0-what-must-be-true-of-the-network-first).",
 		Look: addressesHere,
 	},
 	{
@@ -442,8 +434,7 @@ var nameChecks = []Check{
 		One:   "the ranges of VIPs are full: new VIPs come from the cluster's own ranges",
 		Do:    report.Here("kubectl clusterset status"),
 		Means: "Add a pool to the ClusterSet, or a ServiceCIDR with the label `" + ipam.LabelVIPs + "` here: [Ranges " +
-			"of " +
-			"VIPs](operate.md#ranges-of-vips).",
+			"of VIPs](operate.md#ranges-of-vips).",
 		Look: vipsFull,
 	},
 }
@@ -665,9 +656,8 @@ var askedChecks = []Check{
 		After: append([]string{"exported-elsewhere", "export-invalid",
 			"export-unpublished", "export-unseen", "hub-not-seen"}, unwell...),
 		One: "no cluster exports %s",
-		Means: "Export the Service in its cluster: `kubectl clusterset export NAME -n NAMESPACE`. ClusterSets " +
-			"exclude some " +
-			"namespaces: [security.md](security.md#namespaces-that-are-excluded).",
+		Means: "Export the Service in its cluster: `kubectl clusterset export NAME -n NAMESPACE`. ClusterSets exclude " +
+			"some namespaces: [security.md](security.md#namespaces-that-are-excluded).",
 		Look: notExported,
 	},
 	{

@@ -63,8 +63,7 @@ var hubChecks = []Check{
 		Do:    initHub,
 		One:   "the ClusterSet's namespace on the hub does not have exactly one ClusterSet",
 		Means: "Agents wait until it has. If the ClusterSet is in another namespace: `--hub-namespace`. Of several, " +
-			"delete " +
-			"all but one.",
+			"delete all but one.",
 		Look: func(w *World) []Hit {
 			if n := len(w.Hub.Sets); n == 1 {
 				return nil
@@ -108,8 +107,7 @@ var setChecks = ofSet(
 		After: []string{"set-none"},
 		One:   "the hub's controller does not run as it should",
 		Means: "Members, names and traffic do not need it. Members that leave are not cleaned up, no member gets a " +
-			"block, " +
-			"and conditions of ClusterProfiles are out of date.",
+			"block, and conditions of ClusterProfiles are out of date.",
 		Look: hubController,
 	},
 	Check{
@@ -136,11 +134,10 @@ var setChecks = ofSet(
 		One:   "cluster %s does not renew its Lease on the hub",
 		Many:  "%d clusters do not renew their Leases on the hub",
 		Do:    doctor,
-		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint " +
-			"answers. If it " +
-			"is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members are " +
-			"silent at " +
-			"once, restore the hub's network: they keep their endpoints, unless `spec.lease.mostSilent` is `Expire`.",
+		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint answers. " +
+			"If it is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members are silent " +
+			"at once, restore the hub's network: they keep their endpoints, unless `spec.lease.mostSilent` is " +
+			"`Expire`.",
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
@@ -204,9 +201,8 @@ var setChecks = ofSet(
 		After: []string{"cluster-silent", "cluster-expired"},
 		One:   "cluster %s does not reach others",
 		Many:  "%d clusters do not reach others",
-		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the " +
-			"ClusterSet. See " +
-			"[failover.md](failover.md).",
+		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the ClusterSet. " +
+			"See [failover.md](failover.md).",
 		Look: func(w *World) []Hit {
 			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 				l := w.Hub.Lease(p.Name)
@@ -271,10 +267,9 @@ var setChecks = ofSet(
 		One:  "the pools of VIPs are not as they should be (%s)",
 		Many: "the pools of VIPs are not as they should be (%d findings)",
 		Means: "Give `spec.vips.pools` of the ClusterSet ranges that no cluster uses. A block that overlaps stays, " +
-			"because VIPs " +
-			"in it may be in use: free or renumber the other range. A member with blocks and no ClusterProfile keeps " +
-			"them; if it " +
-			"is permanently lost, remove them from `status.blocks`. See [Ranges of VIPs](operate.md#ranges-of-vips).",
+			"because VIPs in it may be in use: free or renumber the other range. A member with blocks and no " +
+			"ClusterProfile keeps them; if it is permanently lost, remove them from `status.blocks`. See [Ranges of " +
+			"VIPs](operate.md#ranges-of-vips).",
 		Look: pools,
 	},
 )

@@ -262,8 +262,7 @@ var causes = []struct {
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
 	}, "x cluster east has expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; " +
-		"clients here do " +
-		"not get its endpoints (onExpiry: Remove)"},
+		"clients here do not get its endpoints (onExpiry: Remove)"},
 	{"T3 a cluster that is damped", func(f *world) {
 		damped := dead("east")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
@@ -277,8 +276,7 @@ var causes = []struct {
 		reach.Restored(reach.Stored{State: reach.Unreachable, Since: at}, at).Write(&gone, 0)
 		f.Leases = []coordinationv1.Lease{gone}
 	}, "x cluster east has expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while " +
-		"others did; " +
-		"clients here do not get its endpoints (onExpiry: Remove)"},
+		"others did; clients here do not get its endpoints (onExpiry: Remove)"},
 	{"a cluster whose agent is silent", func(f *world) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
