@@ -49,8 +49,11 @@ func (r *reconciler) publish(
 				return 0, false, err
 			}
 		}
-		if again, refused, failed = r.setEndpoints(ctx, s, d, &record); passing(failed) {
-			return again, false, failed // the next pass sees what is there
+		again, refused, failed = r.setEndpoints(ctx, s, d, &record)
+		// The next pass sees what is there. Until the first page is, the record would have the endpoints of that one
+		// alone, and others would drop those of the next ones.
+		if passing(failed) || failed != nil && record.Pages == 0 {
+			return again, false, failed
 		}
 	}
 	next, err := r.publishRecord(ctx, s, record)
