@@ -238,6 +238,9 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 		fmt.Fprintf(&three, "%s:0 {\n bind 127.0.0.1\n %s\n}\n", zone, stanza)
 	}
 	took := s.reload(input(three.String()))
+	eventually(t, "all three ask", func() bool { // the last two are opened without waiting, just before
+		return c.lists("watch=f.local") > 0 && c.lists("watch=g.local") > 0
+	})
 	again := c.began("watch=g.local").Sub(c.began("watch=f.local"))
 	if took < 5*time.Second || again >= 5*time.Second {
 		t.Errorf("three stanzas took %v, %v of it between the last two: want startup_timeout once", took, again)
