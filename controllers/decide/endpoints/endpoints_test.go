@@ -335,18 +335,25 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("%+v", c.Update)
 	}
-	// Two slices exchange an endpoint: neither leaves its slice before it is in the other one.
-	existing := []*discoveryv1.EndpointSlice{ready("a", "10.0.0.1", "10.0.0.3"), ready("b", "10.0.0.2")}
-	desired := []*discoveryv1.EndpointSlice{ready("a", "10.0.0.2"), ready("b", "10.0.0.1")}
-	first := Additive(desired, existing)
-	both := func(s *discoveryv1.EndpointSlice) bool {
-		return len(s.Endpoints) == 2 && hasAddress(s, "10.0.0.1") && hasAddress(s, "10.0.0.2")
-	}
-	if !both(first[0]) || !both(first[1]) || len(desired[0].Endpoints) != 1 {
-		t.Errorf("an exchange begins with %+v and %+v", first[0].Endpoints, first[1].Endpoints)
-	}
-	if second := Additive(desired, first); len(second[0].Endpoints) != 1 || len(second[1].Endpoints) != 1 {
-		t.Errorf("and ends with %+v and %+v", second[0].Endpoints, second[1].Endpoints)
+	// Two slices exchange an endpoint, ready or not: neither leaves its slice before it is in the other one.
+	for _, is := range []bool{true, false} {
+		existing := []*discoveryv1.EndpointSlice{ready("a", "10.0.0.1", "10.0.0.3"), ready("b", "10.0.0.2")}
+		desired := []*discoveryv1.EndpointSlice{ready("a", "10.0.0.2"), ready("b", "10.0.0.1")}
+		for _, s := range slices.Concat(existing, desired) {
+			for i := range s.Endpoints {
+				s.Endpoints[i].Conditions.Ready = &is
+			}
+		}
+		first := Additive(desired, existing)
+		both := func(s *discoveryv1.EndpointSlice) bool {
+			return len(s.Endpoints) == 2 && hasAddress(s, "10.0.0.1") && hasAddress(s, "10.0.0.2")
+		}
+		if !both(first[0]) || !both(first[1]) || len(desired[0].Endpoints) != 1 {
+			t.Errorf("ready %v: an exchange begins with %+v and %+v", is, first[0].Endpoints, first[1].Endpoints)
+		}
+		if second := Additive(desired, first); len(second[0].Endpoints) != 1 || len(second[1].Endpoints) != 1 {
+			t.Errorf("ready %v: and ends with %+v and %+v", is, second[0].Endpoints, second[1].Endpoints)
+		}
 	}
 	port := func(s *discoveryv1.EndpointSlice, protocol corev1.Protocol) *discoveryv1.EndpointSlice {
 		s.Ports = []discoveryv1.EndpointPort{{Name: to("tcp-81"), Protocol: &protocol}}

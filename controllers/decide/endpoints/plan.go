@@ -95,7 +95,8 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 			)
 		})
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
-			return !ready(ep.Conditions.Ready) || !moving[ep.Addresses[0]] || hasAddress(d, ep.Addresses[0])
+			is, moves := moving[ep.Addresses[0]]
+			return !moves || is != ready(ep.Conditions.Ready) || hasAddress(d, ep.Addresses[0])
 		})
 		stopsTraffic := isHidden(d) && !isHidden(e)
 		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
@@ -111,17 +112,17 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	return out
 }
 
-// missing returns the addresses of ready endpoints that a desired slice does not have yet.
+// missing returns the addresses that a desired slice does not have yet, and whether they are ready in one.
 func missing(desired, existing []*discoveryv1.EndpointSlice) map[string]bool {
 	have, out := byName(existing), map[string]bool{}
 	for _, d := range desired {
 		written := map[string]bool{}
 		if e := have[d.Name]; e != nil {
-			written = readyAddresses(e)
+			written = addresses(e)
 		}
-		for address := range readyAddresses(d) {
-			if !written[address] {
-				out[address] = true
+		for address, isReady := range addresses(d) {
+			if wasReady, there := written[address]; !there || isReady && !wasReady {
+				out[address] = out[address] || isReady
 			}
 		}
 	}
@@ -143,19 +144,19 @@ func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSl
 // ready applies the rule of EndpointSlices that an unset condition means ready.
 func ready(condition *bool) bool { return ptr.Deref(condition, true) }
 
-func readyAddresses(e *discoveryv1.EndpointSlice) map[string]bool {
+// addresses returns the addresses of endpoints, and whether they are ready.
+func addresses(e *discoveryv1.EndpointSlice) map[string]bool {
 	out := make(map[string]bool, len(e.Endpoints))
 	for i := range e.Endpoints {
-		if ready(e.Endpoints[i].Conditions.Ready) {
-			out[e.Endpoints[i].Addresses[0]] = true
-		}
+		address := e.Endpoints[i].Addresses[0]
+		out[address] = out[address] || ready(e.Endpoints[i].Conditions.Ready)
 	}
 	return out
 }
 
 // removesReady reports whether an endpoint that is ready in e is not ready in d.
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
-	left := readyAddresses(d)
+	left := addresses(d)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
 		return ready(ep.Conditions.Ready) && !left[ep.Addresses[0]]
 	})
