@@ -235,6 +235,7 @@ var differs = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`\b(\d+[smhd])+ ago`), "AGE ago"},
 	{regexp.MustCompile(`v1\.\d+\.\d+(-[a-z0-9.]+)?`), "VERSION"},
+	{regexp.MustCompile(`Versions: kubectl-clusterset [^,\s]+`), "Versions: kubectl-clusterset VERSION"},
 	{regexp.MustCompile(`10\.96\.\d+\.\d+`), "VIP"},
 	{regexp.MustCompile(`(?m)^(  \S+ +)\d+[smh](\d+s)? `), "${1}AGE "},
 	{regexp.MustCompile(`(VERSION +\d+ +)\d+[smh](\d+s)?`), "${1}AGE"},
