@@ -66,7 +66,7 @@ func TestOnlyWhatIsStaleCounts(t *testing.T) {
 
 func TestWhatTwoBuildsNeedCountsOnce(t *testing.T) {
 	dir, env := module(t, "package lib\n\nfunc F() { println(1) } // "+t.TempDir()+"\n")
-	other := strings.Replace(dir, filepath.Base(dir), "other", 1)
+	other := filepath.Join(filepath.Dir(dir), "other")
 	if err := os.Mkdir(other, 0o755); err != nil {
 		t.Fatal(err)
 	}
