@@ -656,8 +656,8 @@ var askedChecks = []Check{
 		After: append([]string{"exported-elsewhere", "export-invalid",
 			"export-unpublished", "export-unseen", "hub-not-seen"}, unwell...),
 		One: "no cluster exports %s",
-		Means: "Export the Service in its cluster: `kubectl clusterset export NAME -n NAMESPACE`. ClusterSets exclude " +
-			"some namespaces: [security.md](security.md#namespaces-that-are-excluded).",
+		Means: "Export the Service in its cluster: `kubectl clusterset export NAME -n NAMESPACE`. ClusterSets " +
+			"exclude some namespaces: [security.md](security.md#namespaces-that-are-excluded).",
 		Look: notExported,
 	},
 	{

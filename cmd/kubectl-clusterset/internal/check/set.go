@@ -134,10 +134,10 @@ var setChecks = ofSet(
 		One:   "cluster %s does not renew its Lease on the hub",
 		Many:  "%d clusters do not renew their Leases on the hub",
 		Do:    doctor,
-		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint answers. " +
-			"If it is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members are silent " +
-			"at once, restore the hub's network: they keep their endpoints, unless `spec.lease.mostSilent` is " +
-			"`Expire`.",
+		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint " +
+			"answers. If it is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members " +
+			"are silent at once, restore the hub's network: they keep their endpoints, unless " +
+			"`spec.lease.mostSilent` is `Expire`.",
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
@@ -201,8 +201,8 @@ var setChecks = ofSet(
 		After: []string{"cluster-silent", "cluster-expired"},
 		One:   "cluster %s does not reach others",
 		Many:  "%d clusters do not reach others",
-		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the ClusterSet. " +
-			"See [failover.md](failover.md).",
+		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the " +
+			"ClusterSet. See [failover.md](failover.md).",
 		Look: func(w *World) []Hit {
 			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 				l := w.Hub.Lease(p.Name)
