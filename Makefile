@@ -178,7 +178,7 @@ matrix: build ## a core of the tests on five versions of Kubernetes, and beside 
 		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
 
 .PHONY: upgrade
-upgrade: ## SEEDS (default 3) orders of upgrading from the commit BASELINE, and to a version that is yet to come (SEED replays one)
+upgrade: ## SEEDS (default 3) orders of upgrading from BASELINE and to a later version (SEED replays one)
 	BASELINE=$(BASELINE) SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) test/upgrade/run
 
 .PHONY: image
