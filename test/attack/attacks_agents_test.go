@@ -138,6 +138,10 @@ var publications = []publication{
 			spec("ports", []object{{"name": "http", "protocol": "UDP", "port": 8080}})
 		group.with("ports", []object{{"protocol": "UDP", "port": 8080, "target": 8080}})
 	}),
+	sharing("state an old date for a port of no protocol", "web", func(export, _ object) {
+		export.spec("exportedAt", "2001-01-01T00:00:00Z").
+			spec("ports", []object{{"name": "http", "protocol": "ICMP", "port": 8080}})
+	}),
 	sharing("state an old date for another family", "web", func(export, group object) {
 		export.spec("exportedAt", "2001-01-01T00:00:00Z").spec("ipFamilies", []string{"IPv6"})
 		group.with("addressType", "IPv6").with("endpoints", endpoints("fd00:66::1"))

@@ -360,8 +360,8 @@ var shapes = []refusal{
 		"spec.type",
 		own(func(o object) { o.spec("type", "ExternalName") }),
 	},
-	{"export a port of no protocol", schema, "protocol", own(func(o object) {
-		o.spec("ports", []object{{"protocol": "ICMP", "port": 1}})
+	{"export a port whose protocol has 64 characters", schema, "protocol", own(func(o object) {
+		o.spec("ports", []object{{"protocol": strings.Repeat("x", 64), "port": 1}})
 	})},
 	{
 		"export port 65536",

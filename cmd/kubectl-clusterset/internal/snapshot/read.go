@@ -323,11 +323,8 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 		parts[Services] = func(ctx context.Context) error { return r.services(ctx, c) }
 		parts[Namespaces] = func(ctx context.Context) error { return r.namespaces(ctx, c) }
 	} else {
-		r.Unread[Services], r.Unread[Namespaces] = Lack{
-			Why: "explain NAME reads it",
-		}, Lack{
-			Why: "explain NAME reads it",
-		}
+		r.unread(Services, errors.New("explain NAME reads it"))
+		r.unread(Namespaces, errors.New("explain NAME reads it"))
 	}
 	if r.Everything {
 		parts["events"] = func(ctx context.Context) (err error) {
@@ -337,7 +334,7 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	}
 	r.at(ctx, parts)
 	m.Unserved = slices.Concat(unserved[:]...)
-	if r.Is(Corefile) && m.DNS != nil {
+	if m.DNS != nil {
 		m.DNSRefusal = refusal(ctx, c, m)
 	}
 }
