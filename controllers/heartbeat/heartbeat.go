@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -213,9 +214,11 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		}
 	}
 	lease := previous.DeepCopy()
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != h.Holder { // else it shows that the holder was asked
+		delete(lease.Annotations, clusterset.AnnotationAskedBy)
+	}
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime = new(h.nextRenewTime(lease.Spec.RenewTime))
-	delete(lease.Annotations, clusterset.AnnotationAskedBy)
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}

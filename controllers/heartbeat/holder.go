@@ -26,8 +26,9 @@ import (
 //
 // The holder may be this cluster's former leader, cut off from its own API server: it keeps its leadership, because it
 // cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's
-// original. So the elected agent changes the Lease once, and whoever finds its Lease changed reads its own API server
-// before it renews: an original renews, a former leader cannot.
+// original. So the elected agent asks by a change of the Lease, and whoever finds its Lease changed reads its own API
+// server before it renews: an original renews, a former leader cannot. A renewal that does not show the question was made
+// on a hub that has lost it: the agent asks again.
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")
@@ -40,7 +41,7 @@ type foreign struct {
 	version  string
 	since    time.Time // when that version was first observed
 	versions int       // number of different versions
-	asked    bool      // this agent has changed the Lease: version is its own
+	asked    int       // how often this agent has changed the Lease
 	reported bool
 }
 
@@ -55,11 +56,14 @@ func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, 
 	switch {
 	case f.versions > 1:
 		return now.Sub(f.since) < duration
-	case f.asked:
+	case f.asked > 0:
 		return now.Sub(f.since) < duration-interval
 	}
 	return now.Sub(f.since) < interval+interval/5
 }
+
+// maxAsked is how often an agent asks a holder at most: one of an earlier version does not keep the question.
+const maxAsked = 3
 
 // MayPublish returns whether this agent may write its member's records: the hub has shown one of its renewals, no other
 // agent holds the Lease, and this cluster's API server answers. If it does not, another replica may have been elected,
@@ -126,7 +130,8 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
 		// A process of this cluster, or of the one that this is a clone of.
-		ask = !h.foreign.asked && ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity)
+		ask = ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity) && (h.foreign.asked == 0 ||
+			h.foreign.asked < maxAsked && onHub.Annotations[clusterset.AnnotationAskedBy] == "")
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
 			h.lastRenewTime = stored.Spec.RenewTime
 		}
@@ -152,7 +157,8 @@ func (h *Heartbeat) askHolder(ctx context.Context, lease *coordinationv1.Lease) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := &h.foreign
-	f.version, f.since, f.versions, f.asked = kube.Version(lease), h.Now(), 1, true
+	f.version, f.since, f.versions = kube.Version(lease), h.Now(), 1
+	f.asked++
 }
 
 // reportForeign reports a foreign holder once, after its second renewal.
