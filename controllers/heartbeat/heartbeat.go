@@ -76,7 +76,8 @@ type Heartbeat struct {
 	contested     bool              // another process holds the Lease
 	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
-	hubLost       bool // the hub lost this cluster's last renewal, or another agent has renewed since
+	hubLost       bool      // the hub lost this cluster's last renewal, or another agent has renewed since
+	published     time.Time // by then, all was written that the hub may have lost or an earlier process has written
 }
 
 // New returns a Heartbeat that has observed no Lease.
@@ -230,12 +231,14 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if err != nil {
 		return err
 	}
-	restored := h.last != nil && wentBack(h.last, previous, lease)
-	h.last, h.stale = lease, false
 	h.mu.Lock()
+	restored := h.last != nil && wentBack(h.last, previous, lease)
 	h.contested, h.foreign = false, foreign{}
-	h.hubLost = h.hubLost || restored
+	if restored {
+		h.hubLost, h.published = true, h.lastWrite(h.last.Spec.RenewTime)
+	}
 	h.mu.Unlock()
+	h.last, h.stale = lease, false
 	h.storeRenewal(ctx, lease)
 	if restored {
 		h.Relist(

@@ -91,15 +91,19 @@ func (h *Heartbeat) Cloned() bool {
 }
 
 // HubMayHaveLost returns whether the hub was restored since this agent started, or did not have this member's last
-// stored renewal at that time. Whatever the hub has lost was written before the time that it returns, on this member's
-// clock.
+// stored renewal at that time. Whatever the hub has lost, and whatever an earlier process of this member wrote, was
+// written before the time that it returns, on this member's clock.
 func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lastRenewTime != nil {
-		before = h.lastRenewTime.Add(4 * h.interval) // a later renewal would have been stored
-	}
-	return before, h.hubLost
+	return h.published, h.hubLost
+}
+
+// lastWrite returns the time by which a process has written to the hub if renewed is the last renewal that it stored.
+// It stays as it is when this process renews: revisions that follow the clock of later renewals would be higher than
+// those of the next process.
+func (h *Heartbeat) lastWrite(renewed *metav1.MicroTime) time.Time {
+	return renewed.Add(4 * h.interval)
 }
 
 // leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
@@ -134,6 +138,9 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 			h.foreign.asked < maxAsked && onHub.Annotations[clusterset.AnnotationAskedBy] == "")
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
 			h.lastRenewTime = stored.Spec.RenewTime
+		}
+		if h.last == nil && stored.Spec.RenewTime != nil {
+			h.published = h.lastWrite(stored.Spec.RenewTime)
 		}
 	}
 	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)

@@ -84,6 +84,28 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 	}
 }
 
+// TestARestoredHubShowsNoHigherRevisionThanTheNextProcessWrites: revisions follow this time where the clock is behind it.
+func TestARestoredHubShowsNoHigherRevisionThanTheNextProcessWrites(t *testing.T) {
+	now := start
+	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+	beat(t, process("a", local, hub, &now), &now, interval)
+	if err := hub.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace("prod")); err != nil {
+		t.Fatal(err)
+	}
+	b := process("b", local, hub, &now) // it writes again what the hub has lost
+	beat(t, b, &now, interval)
+	first, lost := b.HubMayHaveLost()
+	beat(t, b, &now, interval)
+	if last, _ := b.HubMayHaveLost(); !lost || !first.After(now) || last != first {
+		t.Errorf("at %v the hub may have lost something: %v, by %v, then by %v", now, lost, first, last)
+	}
+	c := process("c", local, hub, &now) // a restored hub may show what it showed before b's last writes
+	beat(t, c, &now, interval)
+	if before, lost := c.HubMayHaveLost(); lost || before.Sub(first) < interval {
+		t.Errorf("the next process: lost %v, by %v, and the last by %v", lost, before, first)
+	}
+}
+
 // TestACloneStops: it finds a renewal that its cluster has not stored, and observes another one.
 // The original continues. If the original stops, the clone takes over after a Lease's duration.
 // Then the original finds the clone, and stops.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -274,7 +275,7 @@ func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 
 // TestAHubRestoredWhileNoAgentWasThere shows an older revision of endpoints that are right again: others have imported
 // a higher one, and do not follow it. An agent that finds the hub otherwise than its last one left it overtakes, once;
-// any other writes nothing.
+// any other writes nothing. What it writes next is above all that the last agent may have written.
 func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 	for _, limits := range []pages.Limits{pages.OfHub, {Endpoints: 1, Groups: 1}} { // inline and paged
 		for _, lost := range []bool{true, false} {
@@ -307,6 +308,15 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 				if overtook := revision > before.UnixMilli(); overtook != lost {
 					t.Errorf("lost %v: revisions %d", lost, revisions)
 				}
+			}
+			addresses(m, "web-1", 3, 4)
+			last := clusterset.NextRevision(m.record().Spec.Revision, before) - 1
+			m.settle(2)
+			if page := find[*hubv1alpha1.EndpointPage](m, m.hub, "prod", "1.web.shop.east"); page != nil {
+				revisions = append(revisions, page.Spec.Revision)
+			}
+			if r := slices.Max(append(revisions, m.record().Spec.Revision)); r <= last {
+				t.Errorf("lost %v: then revision %d, and %d may be there", lost, r, last)
 			}
 		}
 	}

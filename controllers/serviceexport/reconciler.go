@@ -34,7 +34,7 @@ type Lease interface {
 	// agent holds the Lease.
 	MayPublish() bool
 	// HubMayHaveLost returns whether the hub may have lost what this member published before this agent started. No
-	// earlier revision is higher than the time it returns.
+	// revision of an earlier process is higher than the time it returns.
 	HubMayHaveLost() (before time.Time, lost bool)
 }
 

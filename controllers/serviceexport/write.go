@@ -119,9 +119,9 @@ func (r *reconciler) nextRevision(s *state) int64 {
 		highest, _ := r.highest(page.Name, 0)
 		see(highest)
 	}
-	if before, lost := r.Lease.HubMayHaveLost(); lost {
-		see(before.UnixMilli())
-	}
+	// Also if the hub seems to have lost nothing: it may have been restored to this member's last renewal.
+	before, _ := r.Lease.HubMayHaveLost()
+	see(before.UnixMilli())
 	return clusterset.NextRevision(last, r.Now())
 }
 

@@ -221,8 +221,8 @@ func (w *World) emptyHub(a *agent) {
 	}
 }
 
-// restartWithin restarts an agent after a while. What it publishes on an emptied hub may have revisions of up to 40 s
-// later than its clock (heartbeat.HubMayHaveLost), and the next process knows that by what the hub shows.
+// restartWithin restarts an agent after a while. What it publishes may have revisions of up to 40 s later than its clock,
+// and those of the next process must be higher (heartbeat.HubMayHaveLost).
 func (w *World) restartWithin(a *agent, most time.Duration) {
 	for until := w.now.Add(most); w.depth < 3 && w.chance(0.95) && w.now.Before(until) && !a.dead; {
 		w.depth++
