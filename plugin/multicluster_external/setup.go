@@ -41,9 +41,8 @@ func parseStanza(c *caddy.Controller) (*External, error) {
 	e := &External{Stanza: authority.NewStanza[*names.Service](pluginName, defaultTTL)}
 	return e, e.Parse(c, c.ServerBlockKeys, e.options(), func() error {
 		if len(e.Origins) == 0 || slices.Contains(e.Origins, ".") {
-			return errors.New(
-				"there is no default zone: name the zone, as in 'multicluster_external global.example.org'",
-			)
+			return errors.New("there is no default zone: " +
+				"name the zone, as in 'multicluster_external global.example.org'")
 		}
 		return nil
 	})

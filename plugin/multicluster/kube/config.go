@@ -108,10 +108,8 @@ func (c Config) credentials() (*rest.Config, error) {
 		return nil, errors.New("not in a cluster: set kubeconfig or endpoint, or run in a pod")
 	}
 	if err != nil {
-		return nil, fmt.Errorf(
-			"cannot use the pod's ServiceAccount; is its token mounted (automountServiceAccountToken)? %w",
-			err,
-		)
+		return nil, fmt.Errorf("cannot use the pod's ServiceAccount; "+
+			"is its token mounted (automountServiceAccountToken)? %w", err)
 	}
 	return cfg, nil
 }
