@@ -12,6 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
@@ -205,15 +206,15 @@ var dnsChecks = []Check{
 		Means: "Pods ask the cache, and cannot resolve the zone, or get addresses of removed endpoints. See " +
 			"[NodeLocal DNS](corefile.md#nodelocal-dns) for each kind of cache.",
 		Look: func(w *World) []Hit {
-			c := dnsOf(w).Cache()
-			if c == nil || w.answers() && c.Name != localDNS || !w.joined() {
+			c, do := dnsOf(w).Cache()
+			if c == nil || w.answers() && c.Name != platform.LocalDNS || !w.joined() {
 				return nil
 			}
-			h := Hit{Detail: c.Name + ": " + c.Step}
-			if strings.HasPrefix(c.Step, "kubectl ") {
-				h = Hit{Detail: c.Name, Do: report.Here(c.Step)}
+			h := Hit{Detail: c.Name, Do: do}
+			if len(do.Argv) == 0 {
+				h.Detail += ": " + c.Step
 			}
-			if c.Name == localDNS { // its configuration is not in the API server
+			if c.Name == platform.LocalDNS { // its configuration is not in the API server
 				h.Level = report.Warning
 			}
 			return []Hit{h}
@@ -261,9 +262,6 @@ var dnsChecks = []Check{
 		},
 	},
 }
-
-// localDNS is a cache whose configuration is not in the API server.
-const localDNS = "AKS LocalDNS"
 
 // inTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
 func inTree(b *corefile.Block) bool {

@@ -48,7 +48,7 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 		})
 		if err != nil {
 			err = c.Failed(err, "establishing CustomResourceDefinition %s", o.GetName())
-			return report.WithRemedy(err, "kubectl describe crd "+o.GetName())
+			return report.WithRemedy(err, c.Command("kubectl describe crd "+o.GetName()))
 		}
 	}
 	for _, o := range objects[kinds:] {
@@ -154,7 +154,7 @@ func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error 
 	})
 	if err != nil {
 		return report.WithRemedy(c.Failed(err, "deleting %s", Title(o)),
-			"look at its finalizers: kubectl get KIND NAME -o yaml")
+			"look at its finalizers: "+c.Command("kubectl get "+o.GetKind()+" "+o.GetName()+" -o yaml"))
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (c *Cluster) NamespaceGone(ctx context.Context, name string, limit time.Dur
 	})
 	if err != nil {
 		return report.WithRemedy(c.Failed(err, "deleting namespace %s", name),
-			"to see what it waits for: kubectl get namespace "+name+" -o yaml")
+			"to see what it waits for: "+c.Command("kubectl get namespace "+name+" -o yaml"))
 	}
 	return nil
 }

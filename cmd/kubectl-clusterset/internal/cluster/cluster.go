@@ -29,6 +29,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -41,6 +42,15 @@ type Cluster struct {
 	client.Client
 	Name   string // for messages: "the hub", "this cluster"
 	Config *rest.Config
+	Flags  report.Flags
+}
+
+// Command returns a command for this cluster.
+func (c *Cluster) Command(command string) string {
+	if c.Name == report.Hub {
+		return c.Flags.AtHub(command)
+	}
+	return c.Flags.Here(command)
 }
 
 // Scheme returns a scheme with all kinds that this program uses as Go types.
@@ -64,7 +74,7 @@ func New(name string, cfg *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &Cluster{c, name, cfg}, nil
+	return &Cluster{Client: c, Name: name, Config: cfg}, nil
 }
 
 // Failed returns err with the cluster and what was done there, or nil without an error.

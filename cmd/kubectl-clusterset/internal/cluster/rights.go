@@ -35,7 +35,9 @@ func (f Forbidden) Lacks() string { return f.right.resource() + " (" + f.right.V
 
 // NamingRights returns the same cluster, whose reads and access reviews fail with Forbidden if the user lacks the
 // right.
-func NamingRights(c *Cluster) *Cluster { return &Cluster{naming{c.Client}, c.Name, c.Config} }
+func NamingRights(c *Cluster) *Cluster {
+	return &Cluster{Client: naming{c.Client}, Name: c.Name, Config: c.Config, Flags: c.Flags}
+}
 
 type naming struct{ client.Client }
 

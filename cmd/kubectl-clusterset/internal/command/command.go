@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -82,7 +83,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	repeat(r, cmd)
+	advise(cmd)
 	r.complete(cmd)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(&cobra.Command{
@@ -104,15 +105,13 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		cmd.CommandPath()+" --help"), 2}
 }
 
-// repeat has the remedies of errors name the clusters that the user named.
-func repeat(r *root, cmd *cobra.Command) {
+// advise adds a remedy to the errors of all commands.
+func advise(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		repeat(r, sub)
+		advise(sub)
 	}
 	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			return r.flags().Error(advised(cmd.Name(), run(cmd, args)))
-		}
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return advised(cmd.Name(), run(cmd, args)) }
 	}
 }
 
@@ -221,14 +220,8 @@ func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, er
 	}
 }
 
-// say prints a line of progress, whose commands name the same clusters.
-func (r *root) say(format string, args ...any) {
-	line, flags := fmt.Sprintf(format, args...), r.flags()
-	if strings.Contains(line, "--context") { // it names the member itself
-		flags = report.Flags{HubKubeconfig: flags.HubKubeconfig, HubContext: flags.HubContext}
-	}
-	fmt.Fprintln(r.errOut, flags.Remedy(line))
-}
+// say prints a line of progress.
+func (r *root) say(format string, args ...any) { fmt.Fprintf(r.errOut, format+"\n", args...) }
 
 // unnamed is where clients look for an API server if nothing names one.
 const unnamed = "http://localhost:8080"
@@ -237,7 +230,9 @@ const unnamed = "http://localhost:8080"
 const nameMember = "--kubeconfig FILE, --context CONTEXT; kubectl config get-contexts lists contexts"
 
 // member returns this cluster.
-func (r *root) member() (*cluster.Cluster, error) { return in(r.config, "this cluster", nameMember) }
+func (r *root) member() (*cluster.Cluster, error) {
+	return in(r.config, "this cluster", nameMember, r.flags())
+}
 
 // namedHub returns the hub, or nil if no flag names it.
 func (r *root) namedHub() (*cluster.Cluster, error) {
@@ -254,7 +249,7 @@ func (r *root) namedHub() (*cluster.Cluster, error) {
 		return nil, report.WithRemedy(fmt.Errorf("the hub: reading the kubeconfig failed: %w", err),
 			"kubectl config get-contexts")
 	}
-	return cluster.New("the hub", cfg)
+	return named(report.Hub, cfg, r.flags())
 }
 
 // hub returns the hub that flags name, or else this cluster for commands that are about a hub only.
@@ -268,11 +263,20 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
 	r.hubIsThis = true
-	return in(r.config, "the hub", remedy)
+	return in(r.config, report.Hub, remedy, r.flags())
+}
+
+// named returns a cluster that the user named by these flags.
+func named(name string, cfg *rest.Config, by report.Flags) (*cluster.Cluster, error) {
+	c, err := cluster.New(name, cfg)
+	if err == nil {
+		c.Flags = by
+	}
+	return c, err
 }
 
 // in returns the cluster that kubectl's own flags name.
-func in(flags *genericclioptions.ConfigFlags, name, remedy string) (*cluster.Cluster, error) {
+func in(flags *genericclioptions.ConfigFlags, name, remedy string, by report.Flags) (*cluster.Cluster, error) {
 	cfg, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, report.WithRemedy(fmt.Errorf("%s: reading the kubeconfig failed: %w", name, err), remedy)
@@ -280,7 +284,7 @@ func in(flags *genericclioptions.ConfigFlags, name, remedy string) (*cluster.Clu
 	if cfg.Host == unnamed && ptr.Deref(flags.APIServer, "") == "" {
 		return nil, report.WithRemedy(fmt.Errorf("%s: the kubeconfig has no current context", name), remedy)
 	}
-	return cluster.New(name, cfg)
+	return named(name, cfg, by)
 }
 
 // writes adds the flags of commands that write.
@@ -290,9 +294,10 @@ func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *cluster.DryRun) {
 	flags.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "maximum time to wait for completion")
 }
 
-// options fills in what all commands that write share.
+// options fills in what all commands that write share. The hub is known then.
 func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
 	o.HubNamespace, o.Say, o.Release = r.hubNamespace, r.say, deploy.Image(deploy.Controller, r.version)
+	o.Flags = r.flags()
 	if dryRun != cluster.DryRunNone {
 		o.DryRun, o.Rehearse = r.out, dryRun == cluster.DryRunServer
 	}

@@ -132,27 +132,6 @@ func TestDevelopersAreToldTheirRole(t *testing.T) {
 	}
 }
 
-// TestProgressNamesTheHub, also in commands that name a member themselves.
-func TestProgressNamesTheHub(t *testing.T) {
-	serve(t, nil, http.StatusForbidden)
-	for _, there := range []func(*root, string){
-		func(r *root, context string) { r.config.Context = &context },
-		func(r *root, context string) { r.hubContext = context },
-	} {
-		var out strings.Builder
-		r := &root{errOut: &out, config: genericclioptions.NewConfigFlags(true)}
-		there(r, "east")
-		if _, err := r.hub(true); err != nil {
-			t.Fatal(err)
-		}
-		r.say("next: kubectl clusterset join --context MEMBER --hub-context HUB --cluster-id ID")
-		const want = "next: kubectl clusterset join --context MEMBER --hub-context=east --cluster-id ID\n"
-		if out.String() != want {
-			t.Errorf("%q, want %q", out.String(), want)
-		}
-	}
-}
-
 // TestAnArchiveThatLacksMuchSaysSo.
 func TestAnArchiveThatLacksMuchSaysSo(t *testing.T) {
 	serve(t, map[string]string{"/version": `{"gitVersion": "v1.36.0"}`}, http.StatusForbidden)
@@ -197,16 +176,23 @@ func TestRemediesKeepTheUser(t *testing.T) {
 		"--cluster=east", "--token=secret"}); err != nil {
 		t.Fatal(err)
 	}
-	const remedy, flags = "kubectl get pods; on the hub: kubectl get nodes", " --context=east --cluster=east " +
-		"--as=jane --as-group=a --as-group=b get "
-	if got, want := r.flags().Remedy(remedy), "kubectl"+flags+"pods; on the hub: kubectl get nodes"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	const flags = "kubectl --context=east --cluster=east --as=jane --as-group=a --as-group=b get "
+	if got := r.flags().Here("kubectl get pods"); got != flags+"pods" {
+		t.Errorf("%s, want %s", got, flags)
 	}
-	if _, err := r.hub(true); err != nil {
+	if got := r.flags().AtHub("kubectl get nodes"); got != "on the hub: kubectl get nodes" {
+		t.Errorf("of an unknown hub: %s", got)
+	}
+	hub, err := r.hub(true)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := r.flags().Remedy(remedy), "kubectl"+flags+"pods; on the hub: kubectl"+flags+"nodes"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	if got := hub.Command("kubectl get nodes"); got != flags+"nodes" {
+		t.Errorf("%s, want %s", got, flags)
+	}
+	if got := r.flags().OfHub().Here("kubectl clusterset join --context MEMBER --hub-context=HUB"); got !=
+		"kubectl clusterset join --context MEMBER --hub-context=east" {
+		t.Error(got)
 	}
 }
 

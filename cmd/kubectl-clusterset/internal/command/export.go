@@ -88,7 +88,8 @@ func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (e
 		fmt.Fprintln(r.out, line)
 	}
 	if err == nil && len(o.Names) == 1 && strings.HasSuffix(lines[0], " created") && o.DryRun == cluster.DryRunNone {
-		r.say("what becomes of it: kubectl clusterset explain %s.%s", o.Names[0].Name, o.Names[0].Namespace)
+		r.say("what becomes of it: %s",
+			member.Command("kubectl clusterset explain "+o.Names[0].Name+"."+o.Names[0].Namespace))
 	}
 	return err
 }

@@ -25,10 +25,10 @@ what they mean, run kubectl explain clusterset.spec on the hub.
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: "  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r.options(&o, dryRun)
 			if o.Hub, err = r.hub(true); err != nil {
 				return err
 			}
+			r.options(&o, dryRun)
 			return lifecycle.Init(cmd.Context(), &o)
 		},
 	}
@@ -96,11 +96,11 @@ command asks first. It also undoes an unfinished join.`,
 		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if r.options(&o.Options, dryRun); evict {
-				return evictMember(r, cmd, &o.Options, args)
+				return evictMember(r, cmd, &o.Options, dryRun, args)
 			}
 			if len(args) > 0 {
-				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"),
-					"to remove another: kubectl clusterset evict "+args[0]+" --hub-context=HUB")
+				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"), "to remove "+
+					"another: "+r.flags().Here("kubectl clusterset evict "+args[0]+" --hub-context=HUB"))
 			}
 			if o.Hub, err = r.namedHub(); err != nil {
 				return err
@@ -136,21 +136,21 @@ credentials at once, and the other members lose its exports. The command does no
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: "  kubectl clusterset evict east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.options(&o, dryRun)
-			return evictMember(r, cmd, &o, args)
+			return evictMember(r, cmd, &o, dryRun, args)
 		},
 	}
 	writes(cmd, &o, &dryRun)
 	return cmd
 }
 
-func evictMember(r *root, cmd *cobra.Command, o *lifecycle.Options, args []string) (err error) {
+func evictMember(r *root, cmd *cobra.Command, o *lifecycle.Options, dryRun cluster.DryRun, args []string) (err error) {
 	if len(args) == 0 {
 		return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
-			"kubectl clusterset status --hub-only --hub-context=HUB")
+			r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"))
 	}
 	if o.Hub, err = r.hub(true); err != nil {
 		return err
 	}
+	r.options(o, dryRun)
 	return lifecycle.Evict(cmd.Context(), o, args[0])
 }

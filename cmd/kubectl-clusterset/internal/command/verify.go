@@ -61,5 +61,6 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 func inContext(r *root, context string) (*cluster.Cluster, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
-	return in(flags, "context "+context, "kubectl config get-contexts")
+	return in(flags, "context "+context, "kubectl config get-contexts", report.Flags{
+		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: context})
 }

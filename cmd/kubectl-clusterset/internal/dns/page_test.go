@@ -114,7 +114,7 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 func TestAStubDomainIsTheUsersStep(t *testing.T) {
 	const before = "NodeLocal DNS: kubectl -n kube-system "
 	for stubs, want := range map[string]string{
-		"": before + `create configmap kube-dns --from-literal=stubDomains='{"clusterset.local":["10.96.7.7"]}'`,
+		"": before + `create configmap kube-dns '--from-literal=stubDomains={"clusterset.local":["10.96.7.7"]}'`,
 		`{"a.example":["10.0.0.1"]}`: before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": ` +
 			`"{\"a.example\":[\"10.0.0.1\"],\"clusterset.local\":[\"10.96.7.7\"]}"}}'`,
 		`{"clusterset.local":["10.96.7.7"]}`: "",

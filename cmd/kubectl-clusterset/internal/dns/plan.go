@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,6 +26,8 @@ const (
 	Replace Mode = "replace" // its image in the cluster's own Deployment, and a server block
 	Beside  Mode = "beside"  // a Deployment of ours, to which the cluster's DNS forwards the zone
 )
+
+const uninstall = "kubectl clusterset dns uninstall"
 
 // customKey is our key of ConfigMap coredns-custom.
 const customKey = "clusterset.server"
@@ -100,7 +101,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	}
 	if was := s.Mode(); was != "" && was != p.Mode {
 		return nil, report.WithRemedy(fmt.Errorf("our CoreDNS is installed with --%s", was),
-			"first: kubectl clusterset dns uninstall")
+			"first: "+s.flags.Here(uninstall))
 	}
 	if p.Image = cmp.Or(w.Image, w.Release, s.Running()); p.Image == "" {
 		return nil, report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
@@ -189,7 +190,7 @@ func (s *State) withImage(image string) *appsv1.Deployment {
 func (p *Plan) corefile(s *State, block string) error {
 	text, err := with(s.Corefile(), block)
 	if err != nil {
-		return report.WithRemedy(err, "correct it first: kubectl -n kube-system edit configmap "+s.Config.Name)
+		return report.WithRemedy(err, "correct it first: "+s.edit(s.Config.Name))
 	}
 	if p.Mode == Replace {
 		text = hide(text)
@@ -237,45 +238,51 @@ func (s *State) fill(step, block string) string {
 
 // fillFor is fill for DNS servers of these addresses.
 func (s *State) fillFor(step, block string, to []string) string {
-	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(to, ", "), "STUBS", s.stubs(to)).Replace(step)
+	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(to, ", "), "STUBS", s.flags.Step(s.stubs(to))).
+		Replace(step)
 }
 
-// stubs returns the command that adds the zone to kube-dns's stubDomains.
-func (s *State) stubs(to []string) string {
+// stubs returns the step that adds the zone to kube-dns's stubDomains.
+func (s *State) stubs(to []string) report.Step {
 	domains := map[string][]string{}
-	verb, quote := "create configmap kube-dns --from-literal=stubDomains='%s'", func(text []byte) string {
-		return string(text)
-	}
 	if s.KubeDNS != nil {
 		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
-		verb = `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": %s}}'`
-		quote = func(text []byte) string { return strconv.Quote(string(text)) }
 	}
 	domains[zone] = to
 	text, _ := json.Marshal(domains) // strings
-	return "kubectl -n kube-system " + fmt.Sprintf(verb, quote(text))
+	step := report.Here("kubectl -n kube-system create configmap kube-dns --from-literal=stubDomains=" + string(text))
+	if s.KubeDNS != nil {
+		step = report.Here("kubectl -n kube-system patch configmap kube-dns --type=merge -p")
+		step.Argv = append(step.Argv, fmt.Sprintf(`{"data": {"stubDomains": %q}}`, text))
+	}
+	return step
 }
 
-// Cache returns what answers Pods in front of the cluster's DNS without the zone, with its step, or nil.
-func (s *State) Cache() *platform.Platform { return s.cache(s.Mode()) }
+// Cache returns what answers Pods in front of the cluster's DNS without the zone, or nil; and its step, if that is one
+// command.
+func (s *State) Cache() (*platform.Platform, report.Step) { return s.cache(s.Mode()) }
 
-func (s *State) cache(mode Mode) *platform.Platform {
+func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	c := platform.CacheOf(&s.Objects)
 	stubbed := s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
 	if c == nil || c.Step == platform.Stubs && stubbed || serves(s.NodeFile) {
-		return nil
+		return nil, report.Step{}
 	}
 	to := s.address()
 	if mode != Beside && s.Upstream != nil { // the DNS Service's own address is the cache's, too
 		to = s.Upstream.Spec.ClusterIPs
 	}
+	var do report.Step
+	if c.Step == platform.Stubs {
+		do = s.stubs(to)
+	}
 	c.Step = s.fillFor(c.Step, "", to)
-	return c
+	return c, do
 }
 
 // cache says how what answers Pods in front of the cluster's DNS gets the zone.
 func (p *Plan) cache(s *State) {
-	if c := s.cache(p.Mode); c != nil && p.Distribution.Step != platform.Stubs { // which serve both
+	if c, _ := s.cache(p.Mode); c != nil && p.Distribution.Step != platform.Stubs { // which serve both
 		p.Notes = append(p.Notes, c.Name+": "+c.Step+"; "+report.DocsNodeLocal)
 	}
 }
@@ -290,12 +297,11 @@ func forwarded(by, remedy string) error {
 // custom adds a key to the ConfigMap that the Corefile imports.
 func (p *Plan) custom(s *State, block string) error {
 	if serves(s.Corefile()) {
-		return forwarded("the Corefile", "kubectl -n kube-system edit configmap "+s.Config.Name)
+		return forwarded("the Corefile", s.edit(s.Config.Name))
 	}
 	for key, there := range s.Custom.Data {
 		if key == customKey && there != "" && !ours(there) || key != customKey && serves(there) {
-			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name,
-				"kubectl -n kube-system edit configmap "+s.Custom.Name)
+			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name, s.edit(s.Custom.Name))
 		}
 	}
 	if s.Custom.Data[customKey] == block {
@@ -339,7 +345,7 @@ func Uninstall(s *State) (*Plan, error) {
 	if answered(text) && (p.Deployment != nil || len(s.Granted) > 0) {
 		return nil, report.WithRemedy(errors.New("the Corefile has a line multicluster that this command did not "+
 			"add, and it needs our image and rights"),
-			"kubectl -n kube-system edit configmap "+s.Config.Name+", and remove the line multicluster, or the server "+
+			s.edit(s.Config.Name)+", and remove the line multicluster, or the server "+
 				"block that is for "+zone+" alone; then run the command again")
 	}
 	if p.Mode == Replace {

@@ -90,7 +90,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if r.Wait {
 		r.Say("%s: %s is answered", r.Name, zone)
 	}
-	r.Say("next: kubectl clusterset verify --with OTHER")
+	r.Say("next: %s", r.Command("kubectl clusterset verify --with OTHER"))
 	return nil
 }
 
@@ -227,6 +227,7 @@ func (r *Runner) plan(ctx context.Context, decide func(*State) (*Plan, error)) (
 	if err != nil {
 		return nil, nil, err
 	}
+	s.flags = r.Flags
 	p, err := decide(s)
 	return s, p, err
 }
@@ -256,7 +257,7 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 		}
 	}
 	dry := *r
-	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config}
+	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config, Flags: r.Flags}
 	for _, c := range p.changes() {
 		if err := dry.change(ctx, c); err != nil {
 			return err
@@ -320,7 +321,7 @@ func (r *Runner) change(ctx context.Context, c *Change) error {
 // rollBack undoes changes, the last one first, also if ctx has ended, and returns why. What others changed meanwhile
 // stays; a Corefile that they changed cannot be restored.
 func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change, why error) error {
-	remedy := s.logsAt()
+	remedy := r.logsAt(s)
 	switch {
 	case apierrors.IsConflict(why):
 		remedy = "another program changed it at the same time: find out which"
@@ -343,7 +344,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 		}
 		if err != nil { // the other changes stay: a stock CoreDNS does not start with our block
 			err = fmt.Errorf("rolling back: %w", err)
-			return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
+			return errors.Join(why, report.WithRemedy(err, r.Command(uninstall)))
 		}
 	}
 	return report.WithRemedy(fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
@@ -351,16 +352,17 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 }
 
 // logsAt returns commands that show why our CoreDNS does not answer.
-func (s *State) logsAt() string {
-	out := "kubectl -n " + kubeSystem + " get events"
+func (r *Runner) logsAt(s *State) string {
+	const grep = " | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, it says why there"
+	out := r.Command("kubectl -n " + kubeSystem + " get events")
 	switch {
 	case s.Operator != nil:
-		out = fmt.Sprintf(facts.RefusedAt, "openshift-dns", "daemonset/dns-default")
+		out = r.Command("kubectl -n openshift-dns logs daemonset/dns-default") + grep
 	case s.Deployment != nil:
-		out = fmt.Sprintf(facts.RefusedAt, s.Deployment.Namespace, "deployment/"+s.Deployment.Name)
+		out = r.Command("kubectl -n "+s.Deployment.Namespace+" logs deployment/"+s.Deployment.Name) + grep
 	}
 	if s.Beside != nil {
-		out = "kubectl -n " + besideNamespace + " logs deployment/" + besideName + "; " + out
+		out = r.Command("kubectl -n "+besideNamespace+" logs deployment/"+besideName) + "; " + out
 	}
 	return out
 }
@@ -373,7 +375,7 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 	}
 	if err := r.rollout(ctx, s.Beside); err != nil {
 		return nil, nil, report.WithRemedy(err,
-			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods")
+			"the cluster's DNS was not changed; "+r.Command("kubectl -n clusterset-dns describe pods"))
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector)
 	if err == nil {

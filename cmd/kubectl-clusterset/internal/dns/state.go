@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -44,6 +45,7 @@ type State struct {
 
 	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
 	Granted []*unstructured.Unstructured
+	flags   report.Flags // for remedies
 }
 
 // Read reads the State of a cluster.
@@ -224,6 +226,11 @@ func (s *State) Imported() string {
 		}
 	}
 	return out.String()
+}
+
+// edit returns the command that edits a ConfigMap of the cluster's DNS.
+func (s *State) edit(configMap string) string {
+	return s.flags.Here("kubectl -n kube-system edit configmap " + configMap)
 }
 
 // Corefile returns the cluster's Corefile, or "".

@@ -86,7 +86,7 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 	}
 	if len(out) == 0 {
 		return nil, report.WithRemedy(fmt.Errorf("%s: no Service in namespace %s is selected", c.Name, o.Namespace),
-			"kubectl -n "+o.Namespace+" get services --show-labels")
+			c.Command("kubectl -n "+o.Namespace+" get services --show-labels"))
 	}
 	return out, nil
 }
@@ -101,7 +101,7 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 		return "", withoutNamespace(c, name.Namespace)
 	case service == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no Service %s", c.Name, name),
-			"kubectl -n "+name.Namespace+" get services")
+			c.Command("kubectl -n "+name.Namespace+" get services"))
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
 	}
@@ -126,7 +126,7 @@ func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
 }
 
 func withoutNamespace(c *cluster.Cluster, name string) error {
-	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name), "kubectl get namespaces")
+	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name), c.Command("kubectl get namespaces"))
 }
 
 // remove withdraws an export. Without one, it returns an error.
@@ -139,7 +139,7 @@ func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 		return "", withoutNamespace(c, name.Namespace)
 	case e == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no ServiceExport %s", c.Name, name),
-			"kubectl -n "+name.Namespace+" get serviceexports")
+			c.Command("kubectl -n "+name.Namespace+" get serviceexports"))
 	}
 	var options []client.DeleteOption
 	if dryRun == cluster.DryRunServer {
@@ -158,7 +158,8 @@ func failed(ctx context.Context, c *cluster.Cluster, err error, doing string, na
 		if err := role.OnlyHub(); err != nil {
 			return err
 		}
-		return report.WithRemedy(err, "this cluster is no member; to make it one: "+facts.Join+" --cluster-id ID")
+		return report.WithRemedy(err, "this cluster is no member; to make it one: "+
+			c.Command(facts.Join+" --cluster-id ID"))
 	}
 	return err
 }

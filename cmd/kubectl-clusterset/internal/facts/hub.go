@@ -10,24 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Remedies of commands that write.
+// Commands of steps.
 const (
-	NameHub     = "name the hub of this cluster with --hub-context"
-	Join        = "kubectl clusterset join --hub-context=HUB"
-	Init        = "kubectl clusterset init --hub-context=HUB"
-	StartAgent  = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"
-	GoOnLeaving = "to continue: kubectl clusterset leave --hub-context=HUB; without access to the hub, unless it has " +
-		"evicted this cluster: kubectl clusterset leave"
-	Readmit = "to be a member again with its cluster ID and VIPs: " + Join + "; to remove what is left here: kubectl " +
-		"clusterset leave --hub-context=HUB"
-	// InstallDNS is the remedy for all that dns install brings.
+	Join       = "kubectl clusterset join --hub-context=HUB"
+	Init       = "kubectl clusterset init --hub-context=HUB"
+	Leave      = "kubectl clusterset leave --hub-context=HUB"
+	Doctor     = "kubectl clusterset doctor"
+	ScaleAgent = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas="
+	// InstallDNS is the one for all that dns install brings.
 	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
-	// RefusedAt is how a remedy says what CoreDNS refuses: first comes the namespace, then a Pod or a Deployment.
-	RefusedAt = "kubectl -n %s logs %s | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, " +
-		"it says why there"
 )
 
 // Oldest is the oldest Kubernetes version that members and hubs may have.
@@ -67,18 +60,18 @@ type Role struct {
 	Server   string   // the URL of that ClusterSet's hub, or ""
 }
 
-// NoSet finds that a cluster that was named as the hub has no ClusterSet in a namespace. The remedy is for a cluster
-// that could become the hub.
-func (r *Role) NoSet(namespace, remedy string) report.Finding {
+// NoSet is the error if a cluster that was named as the hub has no ClusterSet in a namespace. The remedy is for a
+// cluster that could become the hub.
+func (r *Role) NoSet(namespace, remedy string) error {
 	switch {
 	case len(r.HubOf) > 0:
-		return report.Errorf("name another with --hub-namespace", "namespace %s of the hub holds no ClusterSet; it is "+
-			"the hub of: %s", namespace, strings.Join(r.HubOf, ", "))
+		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet; it is the hub of: %s", namespace,
+			strings.Join(r.HubOf, ", ")), "name another with --hub-namespace")
 	case r.MemberOf != "":
-		return report.Errorf("name that hub with --hub-context", "the cluster that you named as the hub %s; its "+
-			"namespace %s holds no ClusterSet", r, namespace)
+		return report.WithRemedy(fmt.Errorf("the cluster that you named as the hub %s; its namespace %s holds no "+
+			"ClusterSet", r, namespace), "name that hub with --hub-context")
 	}
-	return report.Errorf(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
+	return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet", namespace), remedy)
 }
 
 // OnlyHub is the error of a command for a member in a hub that is none.
@@ -97,16 +90,4 @@ func (r *Role) String() string {
 		s += ", whose hub is " + r.Server
 	}
 	return s
-}
-
-// StartHub is the remedy if the hub's controller, a Deployment in clusterset-system, does not run.
-func StartHub(deployment string) string {
-	return fmt.Sprintf("on the hub: kubectl -n %[1]s get deployment %[2]s; if it is scaled to 0: kubectl -n %[1]s "+
-		"scale deployment %[2]s --replicas=2; else: kubectl -n %[1]s logs deployment/%[2]s --all-pods --tail=50; if "+
-		"there is none: %[3]s", kube.SystemNamespace, deployment, Init)
-}
-
-// KeepOne is the remedy for several ClusterSets in a namespace.
-func KeepOne(namespace string) string {
-	return "keep one, on the hub: kubectl -n " + namespace + " delete clusterset NAME"
 }

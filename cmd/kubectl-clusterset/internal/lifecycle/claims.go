@@ -38,7 +38,7 @@ func (j *join) claimable(ctx context.Context) (err error) {
 		if id := all[i].Name; id != j.ClusterID && j.setProperty == nil &&
 			all[i].Annotations[clusterset.AnnotationClusterUID] == "" {
 			return report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
-				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
+				"join with --cluster-id "+id+", or undo it: "+j.Flags.Here(facts.Leave))
 		}
 	}
 	if j.mine = p != nil; j.mine {
@@ -46,7 +46,9 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	}
 	if j.Renew {
 		return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
-			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), facts.Readmit)
+			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), "to be a member again "+
+			"with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+"; to remove what is left here: "+
+			j.Flags.Here(facts.Leave))
 	}
 	return nil
 }
@@ -63,9 +65,8 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 			"cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
 			p.Name,
 			j.Hub.Name,
-		), fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster, on "+
-			"the hub: kubectl -n %s annotate clusterprofile %s %s=%s", p.Namespace, p.Name,
-			clusterset.AnnotationJoiningUID, j.uid))
+		), "choose another with --cluster-id; if it was created for this cluster: "+j.Flags.AtHub("kubectl -n "+
+			p.Namespace+" annotate clusterprofile "+p.Name+" "+clusterset.AnnotationJoiningUID+"="+j.uid))
 	case holder != j.uid:
 		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
 			"UID %s", p.Name, j.Hub.Name, holder), "choose another with --cluster-id, or, if that cluster is lost: "+

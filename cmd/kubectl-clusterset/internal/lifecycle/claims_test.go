@@ -71,7 +71,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 			j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
 			j.setProperty = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: set}}
 			j.chooseNamespace(j.state)
-			want := "kubectl clusterset evict east --hub-context HUB" + flag
+			want := "kubectl clusterset evict east --hub-context=HUB" + flag
 			if err := j.taken(profile("east", annotation, "other")); err == nil ||
 				!strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%s in %s: %v, want %q", annotation, set, err, want)
@@ -83,9 +83,9 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 // TestAClaimWithoutAnOwnerIsTheHubs: the command that gives it one is for the hub.
 func TestAClaimWithoutAnOwnerIsTheHubs(t *testing.T) {
 	j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
-	j.uid = "uid"
-	err := report.Flags{Context: "west", HubContext: "hub"}.Error(j.taken(profile("east", "", "")))
-	const want = "on the hub: kubectl --context=hub -n blue annotate clusterprofile east " +
+	j.uid, j.Flags = "uid", report.Flags{Context: "west", HubContext: "hub"}
+	err := j.taken(profile("east", "", ""))
+	const want = "created for this cluster: kubectl --context=hub -n blue annotate clusterprofile east " +
 		clusterset.AnnotationJoiningUID + "=uid"
 	if !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
@@ -211,13 +211,13 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAStoppedControllerOfTheHubHasNoLogs: an eviction waits for it, and says how to start it.
-func TestAStoppedControllerOfTheHubHasNoLogs(t *testing.T) {
+// TestAControllerOfTheHubThatDoesNothingIsCheckedThere: an eviction waits for it, and doctor knows what it lacks.
+func TestAControllerOfTheHubThatDoesNothingIsCheckedThere(t *testing.T) {
 	stays := profile("east", clusterset.AnnotationJoiningUID, "uid")
 	stays.Finalizers = []string{"clusterset-dns.io/records"}
 	o, _ := options(inMemory(interceptor.Funcs{}, stays))
 	o.Timeout = 500 * time.Millisecond
-	const want = "kubectl -n clusterset-system scale deployment clusterset-hub-blue --replicas=2; else: "
+	const want = "\n  → on the hub: kubectl clusterset doctor"
 	if err := o.giveUp(t.Context(), "east", ""); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
@@ -284,7 +284,6 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 			}
 			hub := inMemory(interceptor.Funcs{}, objects...)
 			o, said := options(hub)
-			o.ofMembership = true
 			l := &leave{
 				LeaveOptions: &LeaveOptions{Options: *o, Force: c.force},
 				state:        state{uid: "uid", id: c.id},
@@ -344,7 +343,7 @@ func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 	named, told := options(nil)
 	east := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
 	if err := (&leave{LeaveOptions: &LeaveOptions{Options: *named, Force: true}, state: state{id: east}}).release(
-		t.Context()); err != nil || !strings.Contains(told.String(), "evict east --hub-context HUB") {
+		t.Context()); err != nil || !strings.Contains(told.String(), "evict east --hub-context=HUB") {
 		t.Errorf("%v, and it does not name the cluster: %s", err, told)
 	}
 	for _, force := range []bool{false, true} {

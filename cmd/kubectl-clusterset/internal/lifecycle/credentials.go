@@ -205,7 +205,8 @@ func (j *join) await(ctx context.Context) error {
 		return err
 	}
 	if d != nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
-		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"), facts.StartAgent)
+		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"),
+			j.Flags.Here(facts.ScaleAgent+"2"))
 	}
 	say := j.Say.Waiting("the agent", j.Timeout)
 	err = cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
@@ -230,9 +231,8 @@ func (j *join) await(ctx context.Context) error {
 			why = "it has not renewed its Lease on the hub yet"
 		case used != "" && used != j.server:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
-				"credentials; after that, the agent does not reach the hub there. To go back: %s --renew "+
-				"--hub-server %[1]s",
-				used, j.server, facts.Join)
+				"credentials; after that, the agent does not reach the hub there. To go back: %s", used, j.server,
+				j.Flags.Here(facts.Join+" --renew --hub-server "+used))
 		default:
 			return true, "", nil
 		}
@@ -240,14 +240,14 @@ func (j *join) await(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), "kubectl clusterset doctor "+
-			"--hub-context HUB; for another image, or another address of the hub, run the same command with --image "+
-			"or --hub-server URL")
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), j.Flags.Here(facts.Doctor+
+			" --hub-context=HUB")+"; for another image, or another address of the hub, run the same command with "+
+			"--image or --hub-server URL")
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
 		j.Say("next, unless this cluster's DNS answers clusterset.local already: %s\n"+
-			"then, check it: kubectl clusterset doctor --hub-context HUB", facts.InstallDNS)
+			"then, check it: %s", j.Flags.Here(facts.InstallDNS), j.Flags.Here(facts.Doctor+" --hub-context=HUB"))
 	}
 	return nil
 }

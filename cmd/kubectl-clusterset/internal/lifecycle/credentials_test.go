@@ -213,7 +213,7 @@ func TestAnAgentThatIsScaledToZeroIsNotWaitedFor(t *testing.T) {
 	agent.Spec.Replicas = new(int32)
 	o, _ := options(inMemory(interceptor.Funcs{}))
 	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, agent), Renew: true}}
-	if err := j.await(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "\n  → "+facts.StartAgent) {
+	if err := j.await(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "\n  → "+facts.ScaleAgent+"2") {
 		t.Errorf("%v", err)
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -49,8 +48,8 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	if err := o.giveUp(ctx, id, ""); err != nil {
 		return err
 	}
-	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
-		"--hub-context HUB")
+	o.Say("if that cluster still exists, its imports stay until: %s",
+		o.Flags.OfHub().Here("kubectl clusterset leave --context MEMBER --hub-context=HUB"))
 	return nil
 }
 
@@ -139,7 +138,7 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		if apierrors.IsForbidden(err) { // it is not the Deployment's fault
 			return err
 		}
-		return report.WithRemedy(err, facts.StartHub(manifest.HubDeployment(o.HubNamespace)))
+		return report.WithRemedy(err, o.Flags.AtHub(facts.Doctor))
 	}
 	o.Say("the hub: removed %s, with its credentials, records and Lease", id)
 	return nil

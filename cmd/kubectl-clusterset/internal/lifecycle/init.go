@@ -98,15 +98,11 @@ func (o *Options) isMember(ctx context.Context, now time.Time) error {
 
 // next returns the command that makes a cluster a member.
 func (o *Options) next() string {
-	command := "kubectl clusterset join --context MEMBER --hub-context HUB"
-	if o.HubNamespace != DefaultHubNamespace {
-		command += " --hub-namespace=" + o.HubNamespace
-	}
-	command += " --cluster-id ID"
+	command := "kubectl clusterset join --context MEMBER --hub-context=HUB --cluster-id ID"
 	if o.Image != "" {
 		command += " --image " + o.Image
 	}
-	return command
+	return o.Flags.OfHub().Here(command)
 }
 
 // renderHub returns what is applied.
@@ -176,8 +172,8 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := kube.Delete(again, o.Hub.Client, binding); err != nil {
-			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → on the hub: kubectl -n %[3]s delete rolebinding "+
-				"%[1]s", binding.Name, err, binding.Namespace)
+			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → %s", binding.Name, err,
+				o.Flags.AtHub("kubectl -n "+binding.Namespace+" delete rolebinding "+binding.Name))
 		}
 	}()
 	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)

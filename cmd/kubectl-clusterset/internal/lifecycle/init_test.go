@@ -20,10 +20,13 @@ import (
 // context is another cluster.
 func TestInitNamesItsOwnClusterSetAndHub(t *testing.T) {
 	for namespace, want := range map[string]string{
-		"blue":              "--hub-context HUB --hub-namespace=blue --cluster-id ID --image r/c:v1",
-		DefaultHubNamespace: "--hub-context HUB --cluster-id ID --image r/c:v1",
+		"blue":              "--hub-context=HUB --hub-namespace=blue --cluster-id ID --image r/c:v1",
+		DefaultHubNamespace: "--hub-context=HUB --cluster-id ID --image r/c:v1",
 	} {
 		o := &Options{HubNamespace: namespace, Image: "r/c:v1"}
+		if namespace != DefaultHubNamespace {
+			o.Flags.HubNamespace = namespace
+		}
 		if got := o.next(); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %q, want %q", namespace, got, want)
 		}

@@ -84,12 +84,12 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	}
 	switch {
 	case j.leaving():
-		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it: kubectl clusterset leave",
-			o.Member.Name, j.set)
+		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it: %s", o.Member.Name, j.set,
+			o.Flags.Here("kubectl clusterset leave"))
 		return nil
 	case !o.Wait:
-		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name,
-			o.ClusterID)
+		o.Say("%s: installed the agent of %s; to see when it is a member: %s", o.Member.Name, o.ClusterID,
+			o.Flags.Here("kubectl clusterset status"))
 		return nil
 	case !o.Renew:
 		if err := o.awaitRollout(ctx, o.Member, manifest.AgentDeployment, ran); err != nil {
@@ -146,7 +146,7 @@ func (j *join) sameHub(ctx context.Context) error {
 		j.Member.Name,
 		was.Server,
 	), "name that hub; if this one replaces it, stop the agent, and run this command again "+
-		"a minute later: kubectl -n clusterset-system scale deployment clusterset-controller --replicas=0")
+		"a minute later: "+j.Flags.Here(facts.ScaleAgent+"0"))
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -208,8 +208,8 @@ func (j *join) chooseID(context.Context) error {
 			clusterset.PropertyID,
 			j.Member.Name,
 			j.id.Spec.Value,
-		), "to keep it, join without --cluster-id; to change it, undo what began: kubectl clusterset "+
-			"leave --hub-context HUB; or delete your own: kubectl delete clusterproperty "+clusterset.PropertyID)
+		), "to keep it, join without --cluster-id; to change it, undo what began: "+j.Flags.Here(facts.Leave)+
+			"; or delete your own: "+j.Flags.Here("kubectl delete clusterproperty "+clusterset.PropertyID))
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
 		return report.WithRemedy(err, "choose another with --cluster-id")
@@ -226,12 +226,12 @@ func (j *join) hubReady(ctx context.Context) error {
 	}
 	switch n := len(sets.Items); {
 	case n == 0 && j.setProperty != nil: // a member has a hub
-		return j.noSet(ctx, facts.NameHub)
+		return j.noSet(ctx, "name the hub of this cluster with --hub-context")
 	case n == 0:
-		return j.noSet(ctx, facts.Init)
+		return j.noSet(ctx, j.Flags.Here(facts.Init))
 	case n > 1:
 		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n),
-			facts.KeepOne(j.HubNamespace))
+			"keep one: "+j.Flags.AtHub("kubectl -n "+j.HubNamespace+" delete clusterset NAME"))
 	}
 	j.set = sets.Items[0].Name
 	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
@@ -253,10 +253,10 @@ func (j *join) membership(context.Context) error {
 		return nil
 	case p.Spec.Value != j.set:
 		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
-			p.Spec.Value), "to change to ClusterSet "+j.set+", first: kubectl clusterset leave")
+			p.Spec.Value), "to change to ClusterSet "+j.set+", first: "+j.Flags.Here("kubectl clusterset leave"))
 	case p.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced, j.leaving() && !j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"to wait for it: kubectl clusterset leave; "+report.DocsLeaving)
+			"to wait for it: "+j.Flags.Here("kubectl clusterset leave")+"; "+report.DocsLeaving)
 	}
 	return nil
 }

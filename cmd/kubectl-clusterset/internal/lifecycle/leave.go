@@ -296,8 +296,8 @@ func (l *leave) annotate(ctx context.Context) error {
 // unfinished joins.
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
-		l.Say("the hub was not contacted; if kubectl clusterset status --hub-only --hub-context=HUB still lists this "+
-			"cluster: %s", l.evict(l.memberID()))
+		l.Say("the hub was not contacted; if this still lists this cluster: %s\nthen: %s",
+			l.Flags.Here("kubectl clusterset status --hub-only --hub-context=HUB"), l.evict(l.memberID()))
 		return nil
 	}
 	for _, id := range l.claims {

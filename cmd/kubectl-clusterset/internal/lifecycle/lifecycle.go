@@ -28,7 +28,6 @@ import (
 type Options struct {
 	Hub          *cluster.Cluster // nil if none was named and the command works without it
 	HubNamespace string           // "" for that of the membership, or the default; init and evict need one
-	ofMembership bool             // HubNamespace was read there, and is not the default
 	Image        string
 	Release      string    // the image of this version's release, "" if this version is none
 	DryRun       io.Writer // prints what would be written; nil to write it
@@ -36,6 +35,7 @@ type Options struct {
 	Wait         bool      // for the controller or agent that was started
 	Timeout      time.Duration
 	Say          cluster.Say
+	Flags        report.Flags // for commands in remedies
 }
 
 // chooseNamespace sets HubNamespace unless it was given.
@@ -44,26 +44,21 @@ func (o *Options) chooseNamespace(s state) {
 		return
 	}
 	o.HubNamespace = DefaultHubNamespace
-	if s.setProperty != nil {
+	if s.setProperty != nil && s.setProperty.Spec.Value != DefaultHubNamespace {
 		o.HubNamespace = s.setProperty.Spec.Value
-		o.ofMembership = o.HubNamespace != DefaultHubNamespace
+		o.Flags.HubNamespace = o.HubNamespace
 	}
 }
 
 // noSet is the error if the hub has no ClusterSet in the namespace. The remedy is for a cluster that could become it.
 func (o *Options) noSet(ctx context.Context, remedy string) error {
 	role := cluster.RoleOf(ctx, o.Hub)
-	found := role.NoSet(o.HubNamespace, remedy)
-	return report.WithRemedy(errors.New(found.What), found.Remedy)
+	return role.NoSet(o.HubNamespace, remedy)
 }
 
-// evict returns the command that deletes a claim. report.Flags adds a namespace that was given.
+// evict returns the command that deletes a claim.
 func (o *Options) evict(id string) string {
-	command := "kubectl clusterset evict " + id + " --hub-context HUB"
-	if o.ofMembership {
-		command += " --hub-namespace=" + o.HubNamespace
-	}
-	return command
+	return o.Flags.Here("kubectl clusterset evict " + id + " --hub-context=HUB")
 }
 
 // checkNamespace refuses namespaces that a ClusterSet cannot have.

@@ -95,8 +95,8 @@ func podsWait(ctx context.Context, c *cluster.Cluster, labels client.MatchingLab
 		}
 	}
 	if started == 0 {
-		return "it has no Pod yet; if its Deployment is scaled to 0: kubectl -n " + kube.SystemNamespace +
-			" get deployments"
+		return "it has no Pod yet; its Deployment may be scaled to 0: " +
+			c.Command("kubectl -n "+kube.SystemNamespace+" get deployments")
 	}
 	return report.Number(started, "Pod") + " started"
 }

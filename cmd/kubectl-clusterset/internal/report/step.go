@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 )
 
@@ -40,6 +41,25 @@ func (s Step) On(subject string) Step {
 	return out
 }
 
+// Flags are the flags by which the user named this cluster and the hub; each may be "". HubNamespace is also set if it
+// was read and is not the default.
+type Flags struct {
+	Kubeconfig, Context, HubKubeconfig, HubContext, HubNamespace string
+	// Others are all others of this cluster, such as --as, each as Flag returns it; HubOthers those of the hub.
+	Others, HubOthers string
+}
+
+// Here returns a command in this cluster.
+func (f Flags) Here(command string) string { return f.Step(Here(command)) }
+
+// AtHub returns a command on the hub.
+func (f Flags) AtHub(command string) string { return f.Step(AtHub(command)) }
+
+// OfHub returns those of the hub alone, for commands that name another member themselves.
+func (f Flags) OfHub() Flags {
+	return Flags{HubKubeconfig: f.HubKubeconfig, HubContext: f.HubContext, HubNamespace: f.HubNamespace}
+}
+
 // Step returns the command of a step for a shell, for the clusters that the flags name, or "".
 func (f Flags) Step(s Step) string {
 	if len(s.Argv) == 0 {
@@ -71,4 +91,22 @@ func (f Flags) Step(s Step) string {
 		out += " " + quote(arg)
 	}
 	return out
+}
+
+// Flag returns " --name=value" for a shell, or "" without a value.
+func Flag(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return " --" + name + "=" + quote(value)
+}
+
+var unsafe = regexp.MustCompile(`[^\w@%+=:,./-]`)
+
+// quote returns a word for a shell.
+func quote(word string) string {
+	if unsafe.MatchString(word) {
+		word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }

@@ -116,7 +116,7 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 			return nil, "", err
 		case id == nil || of == nil:
 			return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", c.Name),
-				facts.Join)
+				c.Command(facts.Join))
 		case set != "" && of.Spec.Value != set:
 			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
 				of.Spec.Value)
@@ -197,7 +197,7 @@ func (p *place) await(ctx context.Context, o *Options) error {
 	switch err = p.Failed(err, "waiting for Pod %s", name); {
 	case err != nil && pod.Name != "" && pod.Spec.NodeName == "":
 		return report.WithRemedy(fmt.Errorf("%w; no node has taken the Pod%s", err, p.nodes(ctx)),
-			"in cluster "+p.id+": kubectl describe nodes; --keep to look at the Pod")
+			p.Command("kubectl describe nodes")+"; --keep to look at the Pod")
 	case err != nil:
 		return report.WithRemedy(err,
 			"--image IMAGE of clusterset-controller that the nodes of "+p.id+" can pull; --keep to look at the Pod")
@@ -240,8 +240,7 @@ func awaitImports(ctx context.Context, o *Options, places []*place) (findings []
 				return findings, refused
 			}
 			if err != nil {
-				findings = append(findings, report.Errorf("in cluster "+p.id+": kubectl clusterset doctor",
-					"in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
+				findings = append(findings, report.Errorf(p.Command(facts.Doctor), "in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
 func TestAPodThatNoNodeTakesIsNoMatterOfItsImage(t *testing.T) {
 	for node, want := range map[string]string{
 		"": "pod probe is not scheduled: 0/1 nodes are available; no node has taken the Pod, and the cluster has " +
-			"1 node\n  → in cluster east: kubectl describe nodes",
+			"1 node\n  → kubectl describe nodes",
 		"n1": "phase Pending\n  → --image IMAGE",
 	} {
 		synctest.Test(t, func(t *testing.T) {
