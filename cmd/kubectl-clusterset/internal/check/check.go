@@ -31,7 +31,7 @@ var Scopes = []Scope{Member, DNS, Set, Names, Asked}
 
 // Check is a row of the table.
 type Check struct {
-	ID    string // and the anchor in docs/checks.md
+	ID    string // and the anchor in docs/checks.md, for which means.txt says what follows and what else to know
 	Scope Scope
 	Level report.Severity
 	Needs []snapshot.Part // if one of them was not read, the check is skipped
@@ -39,9 +39,10 @@ type Check struct {
 	// One says what is wrong: %s is the name or cluster. Many says it of several: %d is how many.
 	One, Many string
 	Do        report.Step // what to do about the first
-	Means     string      // for docs/checks.md: what follows, and what else to know
 	Look      func(w *World) []Hit
 }
+
+type parts = []snapshot.Part
 
 // Hit is what a check has found of one name or cluster, or of this cluster.
 type Hit struct {

@@ -73,12 +73,8 @@ func sentOn(c *corefile.Corefile) bool {
 
 var dnsChecks = []Check{
 	{
-		ID:    "dns-corefile",
-		Scope: DNS,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Corefile, snapshot.Properties},
-		One:   "CoreDNS cannot use its Corefile",
-		Means: "It keeps its previous one, and does not start with this one. See [corefile.md](corefile.md).",
+		ID: "dns-corefile", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Properties},
+		One: "CoreDNS cannot use its Corefile",
 		Look: func(w *World) []Hit {
 			c, err := corefileOf(w)
 			h := Hit{Do: edit(w)}
@@ -94,15 +90,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID:    "dns-refused",
-		Scope: DNS,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Corefile},
-		After: []string{"dns-corefile"},
-		One:   "CoreDNS refuses its Corefile",
-		Means: "CoreDNS keeps its previous Corefile, and does not start with this one. `Unknown directive " +
-			"'multicluster'`: " +
-			"the image is not ours. `unknown option`: the image is older than the Corefile, or a word is wrong.",
+		ID: "dns-refused", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile},
+		After: []string{"dns-corefile"}, One: "CoreDNS refuses its Corefile",
 		Look: func(w *World) []Hit {
 			if w.Member.DNSRefusal == "" {
 				return nil
@@ -115,14 +104,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID:    "dns-none",
-		Scope: DNS,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Corefile, snapshot.Properties},
-		After: []string{"dns-corefile"},
-		One:   "this cluster's DNS does not answer " + zone,
-		Means: "DNS was not installed, or an upgrade of the cluster has removed it. `dns install` writes what is " +
-			"missing, and shows it before. See [corefile.md](corefile.md).",
+		ID: "dns-none", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Properties},
+		After: []string{"dns-corefile"}, One: "this cluster's DNS does not answer " + zone,
 		Look: func(w *World) []Hit {
 			c, err := corefileOf(w)
 			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
@@ -148,10 +131,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-down", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.DNS, snapshot.Properties},
+		ID: "dns-down", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
 		After: []string{"dns-refused"}, One: "no Pod of the cluster's DNS is available",
-		Means: "No name is answered here, neither of this cluster nor of others. If the log has " +
-			"`Unknown directive 'multicluster'`: `kubectl clusterset dns install --image=IMAGE`.",
 		Look: func(w *World) []Hit {
 			d := dnsOf(w).Deployment
 			if d == nil || d.Status.AvailableReplicas > 0 ||
@@ -162,9 +143,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-replica", Scope: DNS, Level: report.Warning, Needs: []snapshot.Part{snapshot.DNS},
+		ID: "dns-replica", Scope: DNS, Level: report.Warning, Needs: parts{snapshot.DNS},
 		After: []string{"dns-refused", "dns-down"}, One: "a Pod of the cluster's DNS is not ready",
-		Means: "Others answer. If this is a new version or a new Corefile, it does not start.",
 		Look: func(w *World) []Hit {
 			if d := dnsOf(w).Deployment; d == nil || d.Status.AvailableReplicas == 0 {
 				return nil
@@ -173,9 +153,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-beside", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.DNS},
-		One:   "our CoreDNS beside the cluster's DNS does not run as it should",
-		Means: "If no Pod of it is available, names of clusterset.local are not answered; others are.",
+		ID: "dns-beside", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS},
+		One: "our CoreDNS beside the cluster's DNS does not run as it should",
 		Look: func(w *World) []Hit {
 			out := w.down(facts.Missing(dnsOf(w).Beside, w.Member.BesidePods))
 			if len(out) > 0 && dnsOf(w).Beside.Status.AvailableReplicas > 0 {
@@ -185,9 +164,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-drift", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.Corefile, snapshot.Drift},
+		ID: "dns-drift", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Drift},
 		After: []string{"dns-none"}, One: "CoreDNS lacks rights that its plugin needs",
-		Means: "It cannot read ServiceImports, and answers SERVFAIL once it has restarted.",
 		Look: func(w *World) []Hit {
 			_, line := w.Member.Plugin()
 			if line == nil || line.Option("kubeconfig") != nil || len(w.Member.DNSDrift) == 0 {
@@ -197,14 +175,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID:    "dns-node-cache",
-		Scope: DNS,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.DNS, snapshot.Properties},
-		After: []string{"dns-none"},
-		One:   "a DNS cache on the nodes does not forward " + zone,
-		Means: "Pods ask the cache, and cannot resolve the zone, or get addresses of removed endpoints. See " +
-			"[NodeLocal DNS](corefile.md#nodelocal-dns) for each kind of cache.",
+		ID: "dns-node-cache", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
+		After: []string{"dns-none"}, One: "a DNS cache on the nodes does not forward " + zone,
 		Look: func(w *World) []Hit {
 			c, do := dnsOf(w).Cache()
 			if c == nil || w.answers() && c.Name != platform.LocalDNS || !w.joined() {
@@ -221,13 +193,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID:    "dns-stale",
-		Scope: DNS,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Corefile},
-		One:   "CoreDNS's cache serves stale answers of " + zone,
-		Means: "Clients get addresses of removed endpoints for up to an hour. Add `disable success clusterset.local` " +
-			"to `cache`.",
+		ID: "dns-stale", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile},
+		One: "CoreDNS's cache serves stale answers of " + zone,
 		Look: func(w *World) []Hit {
 			c, err := corefileOf(w)
 			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {
@@ -237,10 +204,8 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-hidden", Scope: DNS, Level: report.Error, Needs: []snapshot.Part{snapshot.Corefile, snapshot.Imports},
+		ID: "dns-hidden", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Imports},
 		One: "the Corefile hides names of %s", Many: "the Corefile hides names of %d namespaces",
-		Means: "The options `namespaces` and `noendpoints` of the plugin leave out names. See " +
-			"[corefile.md](corefile.md).",
 		Look: func(w *World) (out []Hit) {
 			_, line := w.Member.Plugin()
 			if line == nil {

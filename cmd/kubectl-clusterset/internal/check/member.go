@@ -41,15 +41,8 @@ var stopped = []string{"no-member", "agent-missing", "agent-stopped", "agent-dow
 
 var memberChecks = []Check{
 	{
-		ID:    "no-member",
-		Scope: Member,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Properties, snapshot.Agent},
-		After: []string{"hub-wrong"},
-		One:   "this cluster is a member of no ClusterSet",
-		Do:    join,
-		Means: "Nothing of this project runs here, so names of clusterset.local do not exist and ServiceExports have " +
-			"no effect.",
+		ID: "no-member", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties, snapshot.Agent},
+		After: []string{"hub-wrong"}, One: "this cluster is a member of no ClusterSet", Do: join,
 		Look: func(w *World) []Hit {
 			m := w.Member
 			if m.Set() != "" || m.Agent != nil {
@@ -66,54 +59,38 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID:    "leaving",
-		Scope: Member,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Properties},
-		One:   "this cluster is leaving its ClusterSet",
-		Do:    report.Here("kubectl clusterset leave --hub-context=HUB"),
-		Means: "The agent deletes its imports and creates no others. Without access to the hub, or if the hub has " +
-			"evicted this cluster: `kubectl clusterset leave`.",
+		ID: "leaving", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Properties},
+		One: "this cluster is leaving its ClusterSet", Do: report.Here("kubectl clusterset leave --hub-context=HUB"),
 		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
 	},
 	{
-		ID:    "cluster-id",
-		Scope: Member,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Properties},
-		One:   "the ClusterProperty cluster.clusterset.k8s.io is no cluster ID",
-		Do:    report.Here("kubectl clusterset leave"),
-		Means: "After that: `kubectl delete clusterproperty cluster.clusterset.k8s.io`, and join with " +
-			"`--cluster-id=ID`.",
+		ID: "cluster-id", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
+		One: "the ClusterProperty cluster.clusterset.k8s.io is no cluster ID",
+		Do:  report.Here("kubectl clusterset leave"),
 		Look: func(w *World) []Hit {
 			err := clusterset.CheckID(w.Member.ID())
 			return one(w.Member.Set() != "" && err != nil, "%v", err)
 		},
 	},
 	{
-		ID: "agent-missing", Scope: Member, Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Agent, snapshot.Properties}, Do: join,
-		One:   "the agent is not there: Deployment clusterset-system/clusterset-controller",
-		Means: "Exports and imports stay as they are. Answers and VIPs keep working.",
+		ID: "agent-missing", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent, snapshot.Properties},
+		One: "the agent is not there: Deployment clusterset-system/clusterset-controller", Do: join,
 		Look: func(w *World) []Hit {
 			return one(w.Member.Agent == nil && w.Member.Set() != "" && !w.agentLive(), "")
 		},
 	},
 	{
-		ID: "agent-stopped", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Agent},
-		One:   "the agent is scaled to 0: exports and imports stay as they are",
-		Do:    report.Here("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"),
-		Means: "This cluster's own endpoints are not updated, either. Other members drop them when they notice.",
+		ID: "agent-stopped", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
+		One: "the agent is scaled to 0: exports and imports stay as they are",
+		Do:  report.Here("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"),
 		Look: func(w *World) []Hit {
 			a := w.Member.Agent
 			return one(a != nil && ptr.Deref(a.Spec.Replicas, 1) == 0 && !w.agentLive(), "")
 		},
 	},
 	{
-		ID: "agent-down", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Agent},
+		ID: "agent-down", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
 		After: []string{"agent-stopped"}, One: "the agent does not run",
-		Means: "The message has the reason of a Pod. If no node can pull the image: " +
-			"`kubectl clusterset join --hub-context=HUB --image=IMAGE`.",
 		Look: func(w *World) []Hit {
 			a := w.Member.Agent
 			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() {
@@ -123,9 +100,8 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: []snapshot.Part{snapshot.Agent},
+		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
 		After: []string{"agent-stopped"}, One: "a replica of the agent does not run",
-		Means: "Another replica works. If this is a new version, it does not start.",
 		Look: func(w *World) []Hit {
 			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 {
 				return nil
@@ -134,85 +110,42 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID:    "agent-outdated",
-		Scope: Member,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Membership, snapshot.Leases, snapshot.Properties},
-		After: stopped,
-		One:   "the agent does not say how it is",
-		Do:    agentLog,
-		Means: "Its Membership is not there, or nobody renews the Lease `clusterset-controller` in " +
-			"`clusterset-system`.",
+		ID: "agent-outdated", Scope: Member, Level: report.Warning,
+		Needs: parts{snapshot.Membership, snapshot.Leases, snapshot.Properties}, After: stopped,
+		One: "the agent does not say how it is", Do: agentLog,
 		Look: func(w *World) []Hit {
 			why := w.outdated()
-			return one(
-				w.Member.Agent != nil && why != "" && !slices.Contains(w.Member.Unserved, "Membership"),
-				"%s",
-				why,
-			)
+			served := !slices.Contains(w.Member.Unserved, "Membership")
+			return one(w.Member.Agent != nil && why != "" && served, "%s", why)
 		},
 	},
 	{
-		ID: "kubernetes-version", Scope: Member, Level: report.Error,
-		One: "Kubernetes is too old in this cluster", Means: "Upgrade it: the oldest version that works is " +
-			facts.Oldest + ".",
-		Look: func(w *World) []Hit { return one(facts.TooOld(w.Member.Version), "%s", w.Member.Version) },
+		ID: "kubernetes-version", Scope: Member, Level: report.Error, One: "Kubernetes is too old in this cluster",
+		Look: func(w *World) []Hit { return tooOld(w.Member.Version) },
 	},
 	{
-		ID:    "drift",
-		Scope: Member,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Drift, snapshot.Properties},
-		After: []string{"no-member"},
-		One:   "this cluster differs from the manifests of this version",
-		Do:    join,
-		Means: "Kinds, admission policies or rights of the agent are missing or of another version. `join` applies " +
-			"them again; if Helm or a Git repository owns them, upgrade it there. If the agent is newer than this " +
-			"program, use its version of `kubectl clusterset`.",
+		ID: "drift", Scope: Member, Level: report.Error, Needs: parts{snapshot.Drift, snapshot.Properties},
+		After: []string{"no-member"}, One: "this cluster differs from the manifests of this version", Do: join,
 		Look: func(w *World) []Hit {
 			return differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
 		},
 	},
 	{
-		ID:    "hub-drift",
-		Scope: Set,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.OfHub, snapshot.HubDrift},
-		After: []string{
-			"hub-wrong",
-			"set-none",
-		},
-		One: "the hub differs from the manifests of this version",
-		Do:  initHub,
-		Means: "Kinds or admission policies are missing or of another version: members may write what they must not, " +
-			"or cannot write. `init` applies them again; if Helm or a Git repository owns them, upgrade it there.",
+		ID: "hub-drift", Scope: Set, Level: report.Error, Needs: parts{snapshot.OfHub, snapshot.HubDrift},
+		After: []string{"hub-wrong", "set-none"}, One: "the hub differs from the manifests of this version",
+		Do:   initHub,
 		Look: func(w *World) []Hit { return differs(w.Hub.Unserved, w.Hub.Drift, true) },
 	},
 	{
-		ID:    "hub-unlabelled",
-		Scope: Set,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.OfHub, snapshot.HubAdmin},
+		ID: "hub-unlabelled", Scope: Set, Level: report.Error, Needs: parts{snapshot.OfHub, snapshot.HubAdmin},
 		After: []string{"hub-wrong", "set-none"},
-		Do:    initHub,
-		One:   "the ClusterSet's namespace on the hub lacks the label " + clusterset.LabelSet,
-		Means: "No admission policy applies there, and each member can write the records of the others.",
-		Look:  func(w *World) []Hit { return one(!w.Hub.Labelled, "") },
+		One:   "the ClusterSet's namespace on the hub lacks the label " + clusterset.LabelSet, Do: initHub,
+		Look: func(w *World) []Hit { return one(!w.Hub.Labelled, "") },
 	},
 	{
-		ID:    "not-on-hub",
-		Scope: Member,
-		Level: report.Error,
-		Needs: []snapshot.Part{
-			snapshot.Properties,
-			snapshot.OfHub,
-			snapshot.Leases,
-		},
-		After: []string{"hub-wrong", "leaving"},
-		One:   "the hub does not know this cluster as a member",
-		Do:    join,
-		Means: "It was evicted, or the hub was restored from an earlier backup. `join` makes it a member again with " +
-			"its ID and VIPs. To remove what is left here instead: `kubectl clusterset leave --hub-context=HUB`.",
+		ID: "not-on-hub", Scope: Member, Level: report.Error,
+		Needs: parts{snapshot.Properties, snapshot.OfHub, snapshot.Leases}, After: []string{"hub-wrong", "leaving"},
+		One: "the hub does not know this cluster as a member", Do: join,
 		Look: func(w *World) []Hit {
 			set := w.Hub.Set()
 			return one(set != nil && set.Name == w.Member.Set() && w.Hub.Profile(w.Member.ID()) == nil,
@@ -220,10 +153,9 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "credentials", Scope: Member, Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Secret, snapshot.Properties}, After: []string{"no-member", "not-on-hub"},
-		One: "the agent's credentials for the hub cannot be used", Do: renew,
-		Means: "The agent goes on with what it has read, until it starts again.",
+		ID: "credentials", Scope: Member, Level: report.Error, Needs: parts{snapshot.Secret, snapshot.Properties},
+		After: []string{"no-member", "not-on-hub"}, One: "the agent's credentials for the hub cannot be used",
+		Do: renew,
 		Look: func(w *World) []Hit {
 			c := w.Member.Credentials
 			switch {
@@ -236,10 +168,8 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "version-skew", Scope: Member, Level: report.Warning, Needs: []snapshot.Part{snapshot.Agent},
+		ID: "version-skew", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
 		One: "the agent's version and this program's are too far apart",
-		Means: "Versions work together if their minor versions differ by one at most. See " +
-			"[Upgrading](operate.md#upgrading).",
 		Look: func(w *World) []Hit {
 			agent := facts.Version(w.Member.Agent)
 			return one(apart(w.Release, agent), "%s and %s", agent, w.Release)
@@ -263,7 +193,7 @@ func stateChecks() (out []Check) {
 			if r.Condition != of || r.Remedy == "" {
 				continue
 			}
-			c := Check{ID: name, Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Membership},
+			c := Check{ID: name, Scope: Member, Level: report.Error, Needs: parts{snapshot.Membership},
 				After: append(slices.Clone(stopped), causes[of]...), One: "", Do: report.Here(r.Command),
 				Look: func(w *World) []Hit {
 					for _, s := range w.stated() {
@@ -285,14 +215,15 @@ func stateChecks() (out []Check) {
 	return out
 }
 
+// unreached are the causes for which an agent does not see the hub.
+var unreached = reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
+	hubv1alpha1.ConditionAdmitted)
+
 var lateChecks = []Check{
 	{
-		ID: "hub-unread", Scope: Set, Level: report.Error, After: slices.Concat(stopped, []string{"credentials"},
-			reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
-				hubv1alpha1.ConditionAdmitted)),
-		One: "reading the hub failed, so members are not shown",
-		Means: "Name the hub with its admin's credentials: `--hub-kubeconfig`, `--hub-context`; or the ClusterSet's " +
-			"namespace with `--hub-namespace`.",
+		ID: "hub-unread", Scope: Set, Level: report.Error,
+		After: slices.Concat(stopped, unreached, []string{"credentials"}),
+		One:   "reading the hub failed, so members are not shown",
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			admin := w.HubNamed || w.Is(snapshot.Secret) // who may not read the Secret is no admin
@@ -300,17 +231,10 @@ var lateChecks = []Check{
 		},
 	},
 	{
-		ID:    "hub-not-seen",
-		Scope: Member,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Leases, snapshot.Properties},
-		After: slices.Concat(stopped, []string{"not-on-hub", "agent-outdated"},
-			reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
-				hubv1alpha1.ConditionAdmitted)),
-		One: "the agent does not see the hub: later changes are missing here",
-		Do:  report.Here("kubectl clusterset doctor"),
-		Means: "Imports and answers stay as they are. Those of this cluster's exports that changed are old at the " +
-			"others.",
+		ID: "hub-not-seen", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Leases, snapshot.Properties},
+		After: slices.Concat(stopped, unreached, []string{"not-on-hub", "agent-outdated"}),
+		One:   "the agent does not see the hub: later changes are missing here",
+		Do:    report.Here("kubectl clusterset doctor"),
 		Look: func(w *World) []Hit {
 			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
 			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {
@@ -319,6 +243,11 @@ var lateChecks = []Check{
 			return one(w.Member.Set() != "" && seen && expired, "it last saw it at %s", at.UTC().Format(time.RFC3339))
 		},
 	},
+}
+
+// tooOld finds a Kubernetes version below the oldest that works.
+func tooOld(version string) []Hit {
+	return one(facts.TooOld(version), "%s, and %s is the oldest that works", version, facts.Oldest)
 }
 
 // reasons returns the reasons with which conditions are False.
@@ -421,10 +350,9 @@ func apart(client, other string) bool {
 // that was just evicted does not.
 func (w *World) elsewhere() bool {
 	m, h := w.Member, w.Hub
-	evicted := slices.ContainsFunc(
-		h.Sets,
-		func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, m.ID()) },
-	)
+	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool {
+		return clusterset.Departed(&s, m.ID())
+	})
 	return w.HubNamed && m.Set() != "" && clusterset.CheckID(m.ID()) == nil && !evicted &&
 		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
 }

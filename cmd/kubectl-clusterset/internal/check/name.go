@@ -28,46 +28,43 @@ import (
 const soon = 15 * time.Second
 
 // unwell are the causes for which an agent does not publish or import.
-var unwell = slices.Concat(stopped, []string{"leaving", "not-on-hub", "drift", "agent-outdated"},
-	reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid, hubv1alpha1.ConditionAdmitted,
-		hubv1alpha1.ConditionPermitted))
+var unwell = slices.Concat(stopped, unreached, []string{"leaving", "not-on-hub", "drift", "agent-outdated"},
+	reasons(hubv1alpha1.ConditionPermitted))
 
-// each returns a hit for each name that is accepts, with the detail.
-func (w *World) each(is func(n *Name) (bool, string)) (out []Hit) {
-	for _, n := range w.Names {
-		if found, detail := is(n); found {
-			out = append(out, Hit{On: n.String(), Detail: detail})
+// each looks at each name: is returns whether it is found, with the detail.
+func each(is func(w *World, n *Name) (bool, string)) func(*World) []Hit {
+	return func(w *World) (out []Hit) {
+		for _, n := range w.Names {
+			if found, detail := is(w, n); found {
+				out = append(out, Hit{On: n.String(), Detail: detail})
+			}
 		}
+		return out
 	}
-	return out
 }
 
-// exportCondition returns a condition of this cluster's ServiceExport if it is not True.
-func exportCondition(n *Name, kind mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
-	if n.Export == nil {
-		return nil
-	}
-	c := meta.FindStatusCondition(n.Export.Status.Conditions, string(kind))
+// lacks returns the reason and message of a condition that is there and not True.
+func lacks[T ~string](all []metav1.Condition, kind T) (bool, string) {
+	c := meta.FindStatusCondition(all, string(kind))
 	if c == nil || c.Status == metav1.ConditionTrue {
-		return nil
-	}
-	return c
-}
-
-// stands returns that a condition has a reason and a message.
-func stands(c *metav1.Condition) (bool, string) {
-	if c == nil {
 		return false, ""
 	}
 	return true, c.Reason + ": " + strings.TrimSuffix(c.Message, ".")
 }
 
+// conditions returns those of this cluster's ServiceExport, if there is one.
+func (n *Name) conditions() []metav1.Condition {
+	if n.Export == nil {
+		return nil
+	}
+	return n.Export.Status.Conditions
+}
+
 // notImported returns why a name is not imported, or not completely, by a condition of a record.
 func notImported(n *Name, kind string) (bool, string) {
 	for _, rec := range n.records {
-		c := meta.FindStatusCondition(rec.Status.Conditions, kind)
-		if c != nil && c.Status == metav1.ConditionFalse {
-			return stands(c)
+		if meta.IsStatusConditionFalse(rec.Status.Conditions, kind) {
+			return lacks(rec.Status.Conditions, kind)
 		}
 	}
 	return false, ""
@@ -75,204 +72,116 @@ func notImported(n *Name, kind string) (bool, string) {
 
 var nameChecks = []Check{
 	{
-		ID:    "export-invalid",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Exports},
-		One:   "the export of %s here is not valid",
-		Many:  "%d exports here are not valid",
-		Do:    report.Here("kubectl -n {namespace} describe serviceexport {name}"),
-		Means: "Make the Service exportable, create it, or delete the ServiceExport. If its namespace is excluded, " +
-			"see `spec.namespaces` of the ClusterSet: [security.md](security.md#namespaces-that-are-excluded).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return stands(exportCondition(n, mcsv1beta1.ServiceExportConditionValid))
-			})
-		},
+		ID: "export-invalid", Scope: Names, Level: report.Error, Needs: parts{snapshot.Exports},
+		One: "the export of %s here is not valid", Many: "%d exports here are not valid",
+		Do: report.Here("kubectl -n {namespace} describe serviceexport {name}"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return lacks(n.conditions(), mcsv1beta1.ServiceExportConditionValid)
+		}),
 	},
 	{
-		ID:    "export-unpublished",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Exports},
-		After: append([]string{"export-invalid"}, unwell...),
-		Do:    agentLog,
-		One:   "the export of %s is not on the hub",
-		Many:  "%d exports are not on the hub",
-		Means: "Other clusters do not see it, or see it as it was. `Failed`: the hub refused the record, and the " +
-			"message is its answer: [The hub refuses](troubleshoot.md#the-hub-refuses).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return stands(exportCondition(n, mcsv1beta1.ServiceExportConditionReady))
-			})
-		},
+		ID: "export-unpublished", Scope: Names, Level: report.Error, Needs: parts{snapshot.Exports},
+		After: append([]string{"export-invalid"}, unwell...), One: "the export of %s is not on the hub",
+		Many: "%d exports are not on the hub", Do: agentLog,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return lacks(n.conditions(), mcsv1beta1.ServiceExportConditionReady)
+		}),
 	},
 	{
-		ID:    "export-unseen",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Exports, snapshot.Properties},
-		After: unwell,
-		Do:    agentLog,
-		One:   "the agent has not read the export of %s",
-		Many:  "the agent has not read %d exports",
-		Means: "It sets conditions within seconds.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return w.Member.Set() != "" && n.Export != nil && len(n.Export.Status.Conditions) == 0 &&
-					w.Member.Now.Sub(n.Export.CreationTimestamp.Time) >= soon, ""
-			})
-		},
+		ID: "export-unseen", Scope: Names, Level: report.Error, Needs: parts{snapshot.Exports, snapshot.Properties},
+		After: unwell, One: "the agent has not read the export of %s", Many: "the agent has not read %d exports",
+		Do: agentLog,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return w.Member.Set() != "" && n.Export != nil && len(n.Export.Status.Conditions) == 0 &&
+				w.Member.Now.Sub(n.Export.CreationTimestamp.Time) >= soon, ""
+		}),
 	},
 	{
-		ID:    "export-part",
-		Scope: Names,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Exports},
-		One:   "a part of the export of %s is invalid and has no effect",
-		Many:  "parts of %d exports have no effect",
-		Do:    report.Here("kubectl -n {namespace} edit serviceexport {name}"),
-		Means: "The rest is exported. An earlier preference or export-to stays. For names for clients outside the " +
-			"clusters: " +
-			"correct what the message names, or remove the annotation `" + clusterset.AnnotationExternal + "`.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				if n.Export == nil {
-					return false, ""
-				}
-				c := meta.FindStatusCondition(
-					n.Export.Status.Conditions,
-					string(mcsv1beta1.ServiceExportConditionValid),
-				)
-				if c == nil {
-					return false, ""
-				}
-				what := conditions.LeftOut(c)
-				return what != "", what
-			})
-		},
-	},
-	{
-		ID:    "export-to",
-		Scope: Names,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Exports, snapshot.Leases},
-		One:   "the export of %s goes to a cluster that is no member",
-		Many:  "%d exports go to clusters that are no members",
-		Do:    report.Here("kubectl -n {namespace} edit serviceexport {name}"),
-		Means: "Change the annotation `" + clusterset.AnnotationExportTo + "`.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				if n.Export == nil {
-					return false, ""
-				}
-				for _, entry := range strings.Split(n.Export.Annotations[clusterset.AnnotationExportTo], ",") {
-					id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
-					if ok && id != w.Member.ID() && w.source(id) == nil {
-						return true, id
-					}
-				}
+		ID: "export-part", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Exports},
+		One: "a part of the export of %s is invalid and has no effect", Many: "parts of %d exports have no effect",
+		Do: report.Here("kubectl -n {namespace} edit serviceexport {name}"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			c := meta.FindStatusCondition(n.conditions(), string(mcsv1beta1.ServiceExportConditionValid))
+			if c == nil {
 				return false, ""
-			})
-		},
+			}
+			what := conditions.LeftOut(c)
+			return what != "", what
+		}),
 	},
 	{
-		ID: "record-invalid", Scope: Names, Level: report.Error,
-		One: "an export of %s cannot be read", Many: "exports of %d names cannot be read",
-		Means: "Use the same version of clusterset-controller in all clusters, and of `kubectl clusterset`: " +
-			"[Upgrading](operate.md#upgrading).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				if len(n.Invalid) == 0 {
-					return false, ""
+		ID: "export-to", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Exports, snapshot.Leases},
+		One:  "the export of %s goes to a cluster that is no member",
+		Many: "%d exports go to clusters that are no members",
+		Do:   report.Here("kubectl -n {namespace} edit serviceexport {name}"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			if n.Export == nil {
+				return false, ""
+			}
+			for _, entry := range strings.Split(n.Export.Annotations[clusterset.AnnotationExportTo], ",") {
+				id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
+				if ok && id != w.Member.ID() && w.source(id) == nil {
+					return true, id
 				}
-				return true, "of cluster " + n.Invalid[0].Cluster + ": " + n.Invalid[0].Why
-			})
-		},
+			}
+			return false, ""
+		}),
 	},
 	{
-		ID:    "not-imported",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Records},
-		One:   "%s is not imported: an object of it is another program's",
-		Many:  "%d names are not imported: objects of them are another program's",
-		Do:    explain,
-		Means: "Remove the other program, or give the object to the agent: " +
-			"[migrate.md](migrate.md#objects-of-another-program).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) })
-		},
+		ID: "record-invalid", Scope: Names, Level: report.Error, One: "an export of %s cannot be read",
+		Many: "exports of %d names cannot be read",
+		Look: each(func(w *World, n *Name) (bool, string) {
+			if len(n.Invalid) == 0 {
+				return false, ""
+			}
+			return true, "of cluster " + n.Invalid[0].Cluster + ": " + n.Invalid[0].Why
+		}),
 	},
 	{
-		ID: "endpoints-lost", Scope: Names, Level: report.Error, Needs: []snapshot.Part{snapshot.Records},
+		ID: "not-imported", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
+		One:  "%s is not imported: an object of it is another program's",
+		Many: "%d names are not imported: objects of them are another program's", Do: explain,
+		Look: each(func(w *World, n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) }),
+	},
+	{
+		ID: "endpoints-lost", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
 		One: "endpoints of %s are not imported", Many: "endpoints of %d names are not imported", Do: explain,
-		Means: "This cluster refuses their addresses, or its API server a slice. The message has the reason.",
-		Look: func(w *World) []Hit {
-			return w.each(
-				func(n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionEndpointsImported) },
-			)
-		},
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return notImported(n, hubv1alpha1.ConditionEndpointsImported)
+		}),
 	},
 	{
-		ID: "import-foreign", Scope: Names, Level: report.Warning, Needs: []snapshot.Part{snapshot.Imports},
-		After: []string{"not-imported"},
-		One:   "the agent did not create the ServiceImport %s", Many: "the agent did not create %d ServiceImports",
-		Do: report.Here("kubectl -n {namespace} get serviceimport {name} -o yaml"),
-		Means: "Another implementation of the API runs here (Submariner, Cilium), or somebody created it: " +
-			"[migrate.md](migrate.md). If nobody needs it, delete it.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) { return n.Import != nil && foreign(n.Import), "" })
-		},
+		ID: "import-foreign", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Imports},
+		After: []string{"not-imported"}, One: "the agent did not create the ServiceImport %s",
+		Many: "the agent did not create %d ServiceImports",
+		Do:   report.Here("kubectl -n {namespace} get serviceimport {name} -o yaml"),
+		Look: each(func(w *World, n *Name) (bool, string) { return n.Import != nil && foreign(n.Import), "" }),
 	},
 	{
-		ID:    "import-orphan",
-		Scope: Names,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Imports, snapshot.Records, snapshot.Properties},
+		ID: "import-orphan", Scope: Names, Level: report.Warning,
+		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Properties},
 		After: append([]string{"hub-not-seen"}, unwell...),
-		Do:    agentLog,
 		One:   "nobody exports %s to this cluster, and it is imported",
-		Many:  "%d names are imported, and nobody exports them here",
-		Means: "The agent deletes imports that nobody exports; it may wait for the hub.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return w.joined() && n.Import != nil && !foreign(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
-			})
-		},
+		Many:  "%d names are imported, and nobody exports them here", Do: agentLog,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return w.joined() && n.Import != nil && !foreign(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
+		}),
 	},
 	{
-		ID: "import-not-ready", Scope: Names, Level: report.Error, Needs: []snapshot.Part{snapshot.Imports},
-		After: append([]string{"import-orphan"}, unwell...),
-		One:   "the import of %s is not ready", Many: "%d imports are not ready",
-		Do: report.Here("kubectl -n {namespace} describe serviceimport {name}"),
-		Means: "The message names the cause, and the agent retries: [The import has no " +
-			"VIP](troubleshoot.md#the-import-has-no-vip).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				if n.Import == nil {
-					return false, ""
-				}
-				c := meta.FindStatusCondition(
-					n.Import.Status.Conditions,
-					string(mcsv1beta1.ServiceImportConditionReady),
-				)
-				if c == nil || c.Status == metav1.ConditionTrue {
-					return false, ""
-				}
-				return stands(c)
-			})
-		},
+		ID: "import-not-ready", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports},
+		After: append([]string{"import-orphan"}, unwell...), One: "the import of %s is not ready",
+		Many: "%d imports are not ready", Do: report.Here("kubectl -n {namespace} describe serviceimport {name}"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			if n.Import == nil {
+				return false, ""
+			}
+			return lacks(n.Import.Status.Conditions, mcsv1beta1.ServiceImportConditionReady)
+		}),
 	},
 	{
-		ID:    "no-endpoint",
-		Scope: Names,
-		Level: report.Error,
-		After: []string{"endpoints-lost", "not-imported"},
-		One:   "no cluster has a ready endpoint of %s: connections fail",
-		Many:  "no cluster has a ready endpoint of %d names",
-		Means: "Look at the Pods of the Service in the clusters that export it. A Headless name without ready " +
-			"endpoints does not exist. A cluster that has expired counts as one without endpoints.",
+		ID: "no-endpoint", Scope: Names, Level: report.Error, After: []string{"endpoints-lost", "not-imported"},
+		One:  "no cluster has a ready endpoint of %s: connections fail",
+		Many: "no cluster has a ready endpoint of %d names",
 		Look: func(w *World) (out []Hit) {
 			for _, n := range w.Names {
 				lost := slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return x.Lost })
@@ -284,45 +193,28 @@ var nameChecks = []Check{
 		},
 	},
 	{
-		ID:    "no-endpoint-seen",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Imports, snapshot.Slices},
-		One:   "no endpoint of %s is ready: connections fail",
-		Many:  "no endpoint of %d names is ready",
-		Means: "For users who may not read what the clusters export: the clusters have no ready Pod, or have expired.",
-		Do:    explain,
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return !w.Is(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
-					!slices.ContainsFunc(n.slices, func(s *discoveryv1.EndpointSlice) bool {
-						return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return Ready(&e) })
-					}), ""
-			})
-		},
+		ID: "no-endpoint-seen", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
+		One: "no endpoint of %s is ready: connections fail", Many: "no endpoint of %d names is ready", Do: explain,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return !w.Is(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
+				!slices.ContainsFunc(n.slices, func(s *discoveryv1.EndpointSlice) bool {
+					return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return Ready(&e) })
+				}), ""
+		}),
 	},
 	{
-		ID:    "no-preferred",
-		Scope: Names,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Imports, snapshot.Slices},
-		One:   "the preference of %s selects no cluster with a ready endpoint",
-		Many:  "the preferences of %d names select no cluster with a ready endpoint",
-		Do:    explain,
-		Means: "Connections to the VIP fail. Change the annotation `" + clusterset.AnnotationPreference + "` of the " +
-			"ServiceExports, or get the Pods of the selected clusters ready.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				ready := func(x Exporter) bool { return x.Ready > 0 }
-				return n.Imports() && !n.Headless() && slices.ContainsFunc(n.Exporters, ready) &&
-					!slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return ready(x) && !x.Standby }), ""
-			})
-		},
+		ID: "no-preferred", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
+		One:  "the preference of %s selects no cluster with a ready endpoint",
+		Many: "the preferences of %d names select no cluster with a ready endpoint", Do: explain,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			ready := func(x Exporter) bool { return x.Ready > 0 }
+			return n.Imports() && !n.Headless() && slices.ContainsFunc(n.Exporters, ready) &&
+				!slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return ready(x) && !x.Standby }), ""
+		}),
 	},
 	{
 		ID: "exporter-idle", Scope: Names, Level: report.Warning, After: []string{"no-preferred"},
 		One: "%s has no ready endpoint in some clusters", Many: "%d names have no ready endpoint in some clusters",
-		Means: "The other clusters serve the name. Look at the Pods of the Service there.",
 		Look: func(w *World) (out []Hit) {
 			for _, n := range w.Names {
 				if len(n.idle()) > 0 && n.served() {
@@ -336,67 +228,44 @@ var nameChecks = []Check{
 		ID: "preference-unknown", Scope: Names, Level: report.Warning,
 		One:  "the preference of %s names a cluster that does not export it",
 		Many: "the preferences of %d names name clusters that do not export them", Do: explain,
-		Means: "Export it there, or change the annotation `" + clusterset.AnnotationPreference + "`.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				for _, tier := range clusterset.Tiers(n.Merged.Preference) {
-					id, ok := strings.CutPrefix(string(tier), "cluster=")
-					if ok && !n.Headless() && !slices.Contains(n.Merged.Clusters, id) {
-						return true, id
-					}
+		Look: each(func(w *World, n *Name) (bool, string) {
+			for _, tier := range clusterset.Tiers(n.Merged.Preference) {
+				id, ok := strings.CutPrefix(string(tier), "cluster=")
+				if ok && !n.Headless() && !slices.Contains(n.Merged.Clusters, id) {
+					return true, id
 				}
-				return false, ""
-			})
-		},
+			}
+			return false, ""
+		}),
 	},
 	{
-		ID:    "conflict",
-		Scope: Names,
-		Level: report.Warning,
-		One:   "the clusters disagree about %s",
-		Many:  "the clusters disagree about %d names",
-		Do:    explain,
-		Means: "Traffic continues, with what the oldest export has. Make the Services and ServiceExports the same in " +
-			"all clusters, or accept it: [Conflict is True](troubleshoot.md#conflict-is-true).",
-		Look: func(w *World) []Hit { return w.each(disagree) },
+		ID: "conflict", Scope: Names, Level: report.Warning, One: "the clusters disagree about %s",
+		Many: "the clusters disagree about %d names", Do: explain,
+		Look: each(func(_ *World, n *Name) (bool, string) { return disagree(n) }),
 	},
 	{
-		ID:    "external-mixed",
-		Scope: Names,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Slices},
-		One:   "clients outside may get private addresses of %s",
-		Many:  "clients outside may get private addresses of %d names",
-		Means: "Some clusters have public addresses of it, and another only private ones: hardly any client reaches " +
-			"both. Give " +
-			"the Service there a load balancer that the same clients reach, or remove the annotation `" +
-			clusterset.AnnotationExternal + "` of its ServiceExport.",
+		ID: "external-mixed", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Slices},
+		One:  "clients outside may get private addresses of %s",
+		Many: "clients outside may get private addresses of %d names",
 		Look: mixedAddresses,
 	},
 	{
-		ID:    "held",
-		Scope: Names,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Records},
-		One:   "the hub no longer shows the export of %s, and it is kept",
-		Many:  "the hub no longer shows exports of %d names, and they are kept",
-		Do:    report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
-		Means: "Its owner did not withdraw it: [Something is held](troubleshoot.md#something-is-held).",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				for i := range n.Exporters {
-					if x := &n.Exporters[i]; x.Held != "" {
-						return true, x.Cluster + ": " + x.Held
-					}
+		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
+		One:  "the hub no longer shows the export of %s, and it is kept",
+		Many: "the hub no longer shows exports of %d names, and they are kept",
+		Do:   report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			for i := range n.Exporters {
+				if x := &n.Exporters[i]; x.Held != "" {
+					return true, x.Cluster + ": " + x.Held
 				}
-				return false, ""
-			})
-		},
+			}
+			return false, ""
+		}),
 	},
 	{
-		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: []snapshot.Part{snapshot.Ranges, snapshot.Nodes},
+		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: parts{snapshot.Ranges, snapshot.Nodes},
 		After: []string{"Overlap"}, One: "the Pod range and the Service range of this cluster overlap",
-		Means: "Packets to some Pods go to Services, or the reverse. Change one of them.",
 		Look: func(w *World) []Hit {
 			for _, p := range w.Member.PodRanges {
 				for _, s := range w.serviceRanges() {
@@ -409,32 +278,16 @@ var nameChecks = []Check{
 		},
 	},
 	{
-		ID:    "address-here",
-		Scope: Set,
-		Level: report.Error,
-		Needs: []snapshot.Part{
-			snapshot.Ranges,
-			snapshot.Nodes,
-			snapshot.Slices,
-			snapshot.Properties,
-		},
-		After: []string{"Overlap"},
-		One:   "cluster %s exports endpoints in this cluster's own ranges",
-		Many:  "%d clusters export endpoints in this cluster's own ranges",
-		Do:    report.Here("kubectl clusterset verify"),
-		Means: "Packets to them do not leave this cluster. Members' ranges must not overlap: renumber one, or use a " +
-			"gateway that translates addresses. See [start.md](start.md#0-what-must-be-true-of-the-network-first).",
+		ID: "address-here", Scope: Set, Level: report.Error,
+		Needs: parts{snapshot.Ranges, snapshot.Nodes, snapshot.Slices, snapshot.Properties}, After: []string{"Overlap"},
+		One:  "cluster %s exports endpoints in this cluster's own ranges",
+		Many: "%d clusters export endpoints in this cluster's own ranges", Do: report.Here("kubectl clusterset verify"),
 		Look: addressesHere,
 	},
 	{
-		ID:    "vips-full",
-		Scope: Member,
-		Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Ranges, snapshot.Properties},
-		One:   "the ranges of VIPs are full: new VIPs come from the cluster's own ranges",
-		Do:    report.Here("kubectl clusterset status"),
-		Means: "Add a pool to the ClusterSet, or a ServiceCIDR with the label `" + ipam.LabelVIPs + "` here: [Ranges " +
-			"of VIPs](operate.md#ranges-of-vips).",
+		ID: "vips-full", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Ranges, snapshot.Properties},
+		One:  "the ranges of VIPs are full: new VIPs come from the cluster's own ranges",
+		Do:   report.Here("kubectl clusterset status"),
 		Look: vipsFull,
 	},
 }
@@ -473,11 +326,8 @@ func mixedAddresses(w *World) (out []Hit) {
 		}
 		for _, cluster := range slices.Sorted(maps.Keys(byName[name])) {
 			if at := byName[name][cluster]; len(at.public) == 0 && len(public) > 0 {
-				out = append(
-					out,
-					Hit{On: name, Detail: strings.Join(at.private, ", ") + " of " + cluster + "; those of " +
-						strings.Join(public, ", ") + " are public"},
-				)
+				out = append(out, Hit{On: name, Detail: strings.Join(at.private, ", ") + " of " + cluster +
+					"; those of " + strings.Join(public, ", ") + " are public"})
 			}
 		}
 	}
@@ -605,87 +455,56 @@ func vipsFull(w *World) []Hit {
 // askedChecks are of explain: it alone has read what they need.
 var askedChecks = []Check{
 	{
-		ID:    "namespace-missing",
-		Scope: Asked,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Namespaces},
-		After: unwell,
-		One:   "this cluster has no namespace for %s",
-		Do:    report.Here("kubectl create namespace {namespace}"),
-		Means: "Names are imported only into namespaces that exist.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) { return w.namespace(n) == nil && len(n.Exporters) > 0, "" })
-		},
+		ID: "namespace-missing", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Namespaces}, After: unwell,
+		One: "this cluster has no namespace for %s", Do: report.Here("kubectl create namespace {namespace}"),
+		Look: each(func(w *World, n *Name) (bool, string) { return w.namespace(n) == nil && len(n.Exporters) > 0, "" }),
 	},
 	{
-		ID: "namespace-refuses", Scope: Asked, Level: report.Warning, Needs: []snapshot.Part{snapshot.Namespaces},
-		After: unwell, One: "the namespace of %s refuses imports in this cluster",
-		Do:    report.Here("kubectl annotate namespace {namespace} " + clusterset.AnnotationNamespaceImport + "-"),
-		Means: "Somebody annotated it.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				ns := w.namespace(n)
-				return ns != nil && ns.Refuses && (len(n.Exporters) > 0 || !w.Is(snapshot.Records)), ""
-			})
-		},
+		ID: "namespace-refuses", Scope: Asked, Level: report.Warning, Needs: parts{snapshot.Namespaces}, After: unwell,
+		One: "the namespace of %s refuses imports in this cluster",
+		Do:  report.Here("kubectl annotate namespace {namespace} " + clusterset.AnnotationNamespaceImport + "-"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			ns := w.namespace(n)
+			return ns != nil && ns.Refuses && (len(n.Exporters) > 0 || !w.Is(snapshot.Records)), ""
+		}),
 	},
 	{
-		ID:    "exported-elsewhere",
-		Scope: Asked,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Imports, snapshot.Records},
-		After: unwell,
-		One:   "%s is not exported to this cluster",
-		Means: "The annotation `" + clusterset.AnnotationExportTo + "` of the ServiceExport in the exporting cluster " +
-			"says to whom.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				if n.Import != nil || len(n.Exporters)+len(n.Invalid) > 0 || len(n.Elsewhere) == 0 {
-					return false, ""
-				}
-				e := &n.Elsewhere[0]
-				return true, fmt.Sprintf("cluster %s exports it to %s only", e.Cluster, e.ExportTo)
-			})
-		},
+		ID: "exported-elsewhere", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Records},
+		After: unwell, One: "%s is not exported to this cluster",
+		Look: each(func(w *World, n *Name) (bool, string) {
+			if n.Import != nil || len(n.Exporters)+len(n.Invalid) > 0 || len(n.Elsewhere) == 0 {
+				return false, ""
+			}
+			e := &n.Elsewhere[0]
+			return true, fmt.Sprintf("cluster %s exports it to %s only", e.Cluster, e.ExportTo)
+		}),
 	},
 	{
-		ID:    "not-exported",
-		Scope: Asked,
-		Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Imports},
-		After: append([]string{"exported-elsewhere", "export-invalid",
-			"export-unpublished", "export-unseen", "hub-not-seen"}, unwell...),
-		One: "no cluster exports %s",
-		Means: "Export the Service in its cluster: `kubectl clusterset export NAME -n NAMESPACE`. ClusterSets " +
-			"exclude some namespaces: [security.md](security.md#namespaces-that-are-excluded).",
-		Look: notExported,
+		ID: "not-exported", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Imports},
+		After: slices.Concat(unwell, []string{"exported-elsewhere", "export-invalid", "export-unpublished",
+			"export-unseen", "hub-not-seen"}),
+		One: "no cluster exports %s", Look: notExported,
 	},
 	{
 		ID: "import-missing", Scope: Asked, Level: report.Error,
-		Needs: []snapshot.Part{snapshot.Imports, snapshot.Records, snapshot.Namespaces},
+		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Namespaces},
 		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported", "hub-not-seen"}, unwell...),
 		One:   "the agent has not created a ServiceImport of %s", Do: agentLog,
-		Means: "It does within seconds. Its log and Events in the namespace say why it does not.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				return n.Import == nil && len(n.Exporters) > 0 && !slices.Contains(w.Member.Unserved, "ServiceImport"),
-					fmt.Sprintf("%s of it", report.Number(len(n.Exporters), "export"))
-			})
-		},
+		Look: each(func(w *World, n *Name) (bool, string) {
+			return n.Import == nil && len(n.Exporters) > 0 && !slices.Contains(w.Member.Unserved, "ServiceImport"),
+				fmt.Sprintf("%s of it", report.Number(len(n.Exporters), "export"))
+		}),
 	},
 	{
 		ID: "service-unexported", Scope: Asked, Level: report.Warning,
-		Needs: []snapshot.Part{snapshot.Services, snapshot.Exports}, After: unwell,
-		One:   "this cluster's Service %s gets no traffic: it has no ServiceExport",
-		Do:    report.Here("kubectl clusterset export {name} -n {namespace}"),
-		Means: "Other clusters export the name.",
-		Look: func(w *World) []Hit {
-			return w.each(func(n *Name) (bool, string) {
-				s := w.service(n.NamespacedName)
-				return s != nil && s.Type != corev1.ServiceTypeExternalName && n.Export == nil &&
-					len(n.Exporters) > 0, ""
-			})
-		},
+		Needs: parts{snapshot.Services, snapshot.Exports}, After: unwell,
+		One: "this cluster's Service %s gets no traffic: it has no ServiceExport",
+		Do:  report.Here("kubectl clusterset export {name} -n {namespace}"),
+		Look: each(func(w *World, n *Name) (bool, string) {
+			s := w.service(n.NamespacedName)
+			return s != nil && s.Type != corev1.ServiceTypeExternalName && n.Export == nil &&
+				len(n.Exporters) > 0, ""
+		}),
 	},
 }
 

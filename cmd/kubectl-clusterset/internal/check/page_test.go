@@ -20,7 +20,7 @@ const intro = `# Checks
 What ` + "`status`, `doctor` and `explain`" + ` of ` + "`kubectl clusterset`" + ` find, and what the agent states in the
 conditions of its Membership (` + "`kubectl get membership -o wide`" + `). Each finding and each condition links to its
 section here.
-Made from cmd/kubectl-clusterset/internal/check and controllers/decide/health/reasons.go by
+Made from cmd/kubectl-clusterset/internal/check (the table, and means.txt) and controllers/decide/health/reasons.go by
 ` + "`go test ./cmd/kubectl-clusterset/internal/check -run TestThePage -update`" + `.
 `
 
@@ -37,6 +37,7 @@ Condition ` + "`MemberReady`" + ` of the ClusterProfile on the hub repeats ` + "
 func TestThePage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(intro)
+	means := meanings(t)
 	for _, scope := range check.Scopes {
 		fmt.Fprintf(&b, "\n## %s\n", scope)
 		for i := range check.Table {
@@ -45,12 +46,8 @@ func TestThePage(t *testing.T) {
 				continue
 			}
 			level := map[report.Severity]string{report.Error: "Error", report.Warning: "Warning"}[c.Level]
-			fmt.Fprintf(
-				&b,
-				"\n### %s\n\n%s\n",
-				c.ID,
-				filled(fmt.Sprintf("%s: %s. %s", level, sentence(c.One), c.Means)),
-			)
+			fmt.Fprintf(&b, "\n### %s\n\n%s\n", c.ID,
+				filled(fmt.Sprintf("%s: %s. %s", level, sentence(c.One), means[c.ID])))
 			if step := (report.Flags{}).Step(c.Do.On("NAME.NAMESPACE").In(place(c.Do))); step != "" {
 				fmt.Fprintf(&b, "\n%s\n", filled("First step: `"+step+"`."))
 			}
@@ -89,6 +86,21 @@ func TestThePage(t *testing.T) {
 	}
 }
 
+// meanings returns the texts of means.txt by check.
+func meanings(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("means.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, section := range strings.Split(string(text), "## ")[1:] {
+		id, means, _ := strings.Cut(section, "\n")
+		out[id] = strings.TrimSpace(means)
+	}
+	return out
+}
+
 func sentence(one string) string { return strings.ReplaceAll(one, "%s", "…") }
 
 func place(s report.Step) string {
@@ -100,14 +112,15 @@ func place(s report.Step) string {
 
 // TestTheTable: every check has what a reader needs, and a cause is run before what it silences.
 func TestTheTable(t *testing.T) {
-	seen := map[string]bool{}
+	seen, means := map[string]bool{}, meanings(t)
 	for i := range check.Table {
 		c := &check.Table[i]
 		_, stated := health.Reasons[c.ID]
 		if seen[c.ID] || c.Look == nil || c.Level == "" || !slices.Contains(check.Scopes, c.Scope) ||
-			!stated && (c.Means == "" || c.One == "") {
+			!stated && (means[c.ID] == "" || c.One == "") {
 			t.Errorf("%s: it is there twice, or lacks something", c.ID)
 		}
+		delete(means, c.ID)
 		if n := len(sentence(c.One)); n > 100 {
 			t.Errorf("%s: its sentence has %d characters", c.ID, n)
 		}
@@ -120,6 +133,9 @@ func TestTheTable(t *testing.T) {
 			}
 		}
 		seen[c.ID] = true
+	}
+	if len(means) > 0 {
+		t.Errorf("means.txt has sections of no check: %v", means)
 	}
 }
 

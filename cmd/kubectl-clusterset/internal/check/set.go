@@ -28,15 +28,13 @@ const (
 	skew       = 10 * time.Second // clocks are compared in whole seconds, and a write takes time
 )
 
-var ofHub = []snapshot.Part{snapshot.OfHub}
+var ofHub = parts{snapshot.OfHub}
 
 // hubChecks come first: if the hub is the wrong one, nothing else of it counts.
 var hubChecks = []Check{
 	{
 		ID: "hub-wrong", Scope: Set, Level: report.Error, Needs: append(slices.Clone(ofHub), snapshot.Properties),
 		One: "the cluster that you named as the hub is not this cluster's hub",
-		Means: "What it has of members and names is not of this cluster's ClusterSet. Name the right one with " +
-			"`--hub-context`.",
 		Look: func(w *World) []Hit {
 			if !w.wrongHub() {
 				return nil
@@ -55,15 +53,8 @@ var hubChecks = []Check{
 		},
 	},
 	{
-		ID:    "set-none",
-		Scope: Set,
-		Level: report.Error,
-		Needs: ofHub,
-		After: []string{"hub-wrong"},
-		Do:    initHub,
-		One:   "the ClusterSet's namespace on the hub does not have exactly one ClusterSet",
-		Means: "Agents wait until it has. If the ClusterSet is in another namespace: `--hub-namespace`. Of several, " +
-			"delete all but one.",
+		ID: "set-none", Scope: Set, Level: report.Error, Needs: ofHub, After: []string{"hub-wrong"},
+		One: "the ClusterSet's namespace on the hub does not have exactly one ClusterSet", Do: initHub,
 		Look: func(w *World) []Hit {
 			if n := len(w.Hub.Sets); n == 1 {
 				return nil
@@ -98,24 +89,17 @@ func ofSet(checks ...Check) []Check {
 var setChecks = ofSet(
 	Check{
 		ID: "hub-version", Level: report.Error, One: "Kubernetes is too old on the hub",
-		Means: "Upgrade it: the oldest version that works is " + facts.Oldest + ".",
-		Look:  func(w *World) []Hit { return one(facts.TooOld(w.Hub.Version), "%s", w.Hub.Version) },
+		Look: func(w *World) []Hit { return tooOld(w.Hub.Version) },
 	},
 	Check{
-		ID:    "hub-controller",
-		Needs: append(slices.Clone(ofHub), snapshot.Leader),
-		After: []string{"set-none"},
-		One:   "the hub's controller does not run as it should",
-		Means: "Members, names and traffic do not need it. Members that leave are not cleaned up, no member gets a " +
-			"block, and conditions of ClusterProfiles are out of date.",
+		ID: "hub-controller", Needs: append(slices.Clone(ofHub), snapshot.Leader), After: []string{"set-none"},
+		One:  "the hub's controller does not run as it should",
 		Look: hubController,
 	},
 	Check{
-		ID: "cluster-expired", Level: report.Error, Needs: []snapshot.Part{snapshot.Leases, snapshot.Properties},
-		After: append(slices.Clone(stopped), "leaving"),
-		One:   "cluster %s has expired", Many: "%d clusters have expired", Do: doctor,
-		Means: "Nothing of it answers here, or its agent does not renew its Lease. If it is permanently lost: " +
-			"`kubectl clusterset evict ID --hub-context=HUB`. See [failover.md](failover.md).",
+		ID: "cluster-expired", Level: report.Error, Needs: parts{snapshot.Leases, snapshot.Properties},
+		After: append(slices.Clone(stopped), "leaving"), One: "cluster %s has expired",
+		Many: "%d clusters have expired", Do: doctor,
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Member.Leases {
 				l := &w.Member.Leases[i]
@@ -128,16 +112,9 @@ var setChecks = ofSet(
 		},
 	},
 	Check{
-		ID:    "cluster-silent",
-		Level: report.Error,
-		After: []string{"cluster-expired"},
-		One:   "cluster %s does not renew its Lease on the hub",
-		Many:  "%d clusters do not renew their Leases on the hub",
-		Do:    doctor,
-		Means: "Its changes do not arrive elsewhere. Others use its endpoints while its agent or an endpoint " +
-			"answers. If it is permanently lost: `kubectl clusterset evict ID --hub-context=HUB`. If most members " +
-			"are silent at once, restore the hub's network: they keep their endpoints, unless " +
-			"`spec.lease.mostSilent` is `Expire`.",
+		ID: "cluster-silent", Level: report.Error, After: []string{"cluster-expired"},
+		One: "cluster %s does not renew its Lease on the hub", Many: "%d clusters do not renew their Leases on the hub",
+		Do: doctor,
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
@@ -161,94 +138,70 @@ var setChecks = ofSet(
 		},
 	},
 	Check{
-		ID: "member-never", Level: report.Error, Do: doctor,
-		One: "cluster %s has never renewed its Lease on the hub", Many: "%d clusters have never renewed their Leases",
-		Means: "It has claimed its cluster ID, and its agent does not work.",
-		Look: func(w *World) []Hit {
-			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-				return claimed(p) && w.Hub.Lease(p.Name) == nil, ""
-			})
-		},
+		ID: "member-never", Level: report.Error, One: "cluster %s has never renewed its Lease on the hub",
+		Many: "%d clusters have never renewed their Leases", Do: doctor,
+		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+			return claimed(p) && w.Hub.Lease(p.Name) == nil, ""
+		}),
 	},
 	Check{
-		ID: "member-unfinished", Do: doctor,
-		One: "cluster %s has not finished joining", Many: "%d clusters have not finished joining",
-		Means: "No agent has claimed the cluster ID. To give the ID up: `kubectl clusterset evict ID " +
-			"--hub-context=HUB`.",
-		Look: func(w *World) []Hit {
-			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-				age := w.Hub.Now.Sub(p.CreationTimestamp.Time)
-				return !claimed(p) && !left(p) && age > unfinished, "it began " + report.Age(age) + " ago"
-			})
-		},
+		ID: "member-unfinished", One: "cluster %s has not finished joining",
+		Many: "%d clusters have not finished joining", Do: doctor,
+		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+			age := w.Hub.Now.Sub(p.CreationTimestamp.Time)
+			return !claimed(p) && !left(p) && age > unfinished, "it began " + report.Age(age) + " ago"
+		}),
 	},
 	Check{
-		ID:    "member-left",
-		After: []string{"hub-controller"},
-		One:   "cluster %s has left, and its records are still on the hub",
-		Many:  "%d clusters that left still have records",
-		Do:    report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"),
-		Means: "The hub's controller deletes them, and then frees the cluster ID.",
-		Look: func(w *World) []Hit {
-			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-				return left(p) &&
-					(p.DeletionTimestamp == nil || w.Hub.Now.Sub(p.DeletionTimestamp.Time) >= time.Minute), ""
-			})
-		},
+		ID: "member-left", After: []string{"hub-controller"},
+		One:  "cluster %s has left, and its records are still on the hub",
+		Many: "%d clusters that left still have records",
+		Do:   report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"),
+		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+			return left(p) &&
+				(p.DeletionTimestamp == nil || w.Hub.Now.Sub(p.DeletionTimestamp.Time) >= time.Minute), ""
+		}),
 	},
 	Check{
-		ID:    "cluster-unreachable",
-		After: []string{"cluster-silent", "cluster-expired"},
-		One:   "cluster %s does not reach others",
-		Many:  "%d clusters do not reach others",
-		Means: "Look at the network between them. The endpoints there follow `spec.lease.onExpiry` of the " +
-			"ClusterSet. See [failover.md](failover.md).",
-		Look: func(w *World) []Hit {
-			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-				l := w.Hub.Lease(p.Name)
-				if l == nil || facts.Expired(l, w.Hub.Now) {
-					return false, ""
-				}
-				since, err := reach.ReadUnreachable(l)
-				if err != nil {
-					return true, "what it says is invalid: " + err.Error()
-				}
-				var out []string
-				for _, id := range slices.Sorted(maps.Keys(since)) {
-					if w.Hub.Live(id) { // else that one has a finding
-						out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(w.Hub.Now.Sub(since[id]))))
-					}
-				}
-				return len(out) > 0, strings.Join(out, ", ")
-			})
-		},
-	},
-	Check{
-		ID: "member-not-ready", Do: doctor,
-		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-never", "member-left"},
-		One:   "cluster %s is not ready", Many: "%d clusters are not ready",
-		Means: "Its agent says why: `kubectl get membership` there.",
-		Look: func(w *World) []Hit {
-			return w.profiles(func(p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-				own := w.Member != nil && p.Name == w.Member.ID()
-				for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
-					inventoryv1alpha1.ConditionMemberReady} {
-					c := meta.FindStatusCondition(p.Status.Conditions, kind)
-					if c != nil && c.Status == metav1.ConditionFalse && !own && w.Hub.Live(p.Name) {
-						return true, said(c)
-					}
-				}
+		ID: "cluster-unreachable", After: []string{"cluster-silent", "cluster-expired"},
+		One: "cluster %s does not reach others", Many: "%d clusters do not reach others",
+		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+			l := w.Hub.Lease(p.Name)
+			if l == nil || facts.Expired(l, w.Hub.Now) {
 				return false, ""
-			})
-		},
+			}
+			since, err := reach.ReadUnreachable(l)
+			if err != nil {
+				return true, "what it says is invalid: " + err.Error()
+			}
+			var out []string
+			for _, id := range slices.Sorted(maps.Keys(since)) {
+				if w.Hub.Live(id) { // else that one has a finding
+					out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(w.Hub.Now.Sub(since[id]))))
+				}
+			}
+			return len(out) > 0, strings.Join(out, ", ")
+		}),
 	},
 	Check{
-		ID:   "clock",
-		One:  "the clock of cluster %s differs from the hub's",
+		ID:    "member-not-ready",
+		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-never", "member-left"},
+		One:   "cluster %s is not ready", Many: "%d clusters are not ready", Do: doctor,
+		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
+			own := w.Member != nil && p.Name == w.Member.ID()
+			for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
+				inventoryv1alpha1.ConditionMemberReady} {
+				c := meta.FindStatusCondition(p.Status.Conditions, kind)
+				if c != nil && c.Status == metav1.ConditionFalse && !own && w.Hub.Live(p.Name) {
+					return true, said(c)
+				}
+			}
+			return false, ""
+		}),
+	},
+	Check{
+		ID: "clock", One: "the clock of cluster %s differs from the hub's",
 		Many: "the clocks of %d clusters differ from the hub's",
-		Means: "Set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and tokens have " +
-			"dates. A " +
-			"clock that was set back continues from the last renewal that it wrote, and the finding ends then.",
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Leases {
 				l := &w.Hub.Leases[i]
@@ -263,26 +216,23 @@ var setChecks = ofSet(
 		},
 	},
 	Check{
-		ID:   "pools",
-		One:  "the pools of VIPs are not as they should be (%s)",
+		ID: "pools", One: "the pools of VIPs are not as they should be (%s)",
 		Many: "the pools of VIPs are not as they should be (%d findings)",
-		Means: "Give `spec.vips.pools` of the ClusterSet ranges that no cluster uses. A block that overlaps stays, " +
-			"because VIPs in it may be in use: free or renumber the other range. A member with blocks and no " +
-			"ClusterProfile keeps them; if it is permanently lost, remove them from `status.blocks`. See [Ranges of " +
-			"VIPs](operate.md#ranges-of-vips).",
 		Look: pools,
 	},
 )
 
-// profiles returns a hit for each ClusterProfile that is accepts, with the detail.
-func (w *World) profiles(is func(p *inventoryv1alpha1.ClusterProfile) (bool, string)) (out []Hit) {
-	for i := range w.Hub.Profiles {
-		if found, detail := is(&w.Hub.Profiles[i]); found {
-			out = append(out, Hit{On: w.Hub.Profiles[i].Name, Detail: detail})
+// profiles looks at each ClusterProfile: is returns whether it is found, with the detail.
+func profiles(is func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string)) func(*World) []Hit {
+	return func(w *World) (out []Hit) {
+		for i := range w.Hub.Profiles {
+			if found, detail := is(w, &w.Hub.Profiles[i]); found {
+				out = append(out, Hit{On: w.Hub.Profiles[i].Name, Detail: detail})
+			}
 		}
+		slices.SortFunc(out, func(a, b Hit) int { return strings.Compare(a.On, b.On) })
+		return out
 	}
-	slices.SortFunc(out, func(a, b Hit) int { return strings.Compare(a.On, b.On) })
-	return out
 }
 
 func left(p *inventoryv1alpha1.ClusterProfile) bool {
