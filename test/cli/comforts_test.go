@@ -53,17 +53,11 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		run("serviceexport/db created ("+side+" dry run)", "export", "db", "--dry-run="+side)
 		exported(false)
 	}
-	run(
-		"serviceexport/db created\nwhat becomes of it: kubectl clusterset --context=east explain db.shop",
-		"export",
-		"db",
-	)
+	run("serviceexport/db created\nwhat becomes of it: kubectl clusterset --context=east explain db.shop", "export",
+		"db")
 	exported(true)
-	eventually(
-		t,
-		"db.shop in south",
-		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) },
-	)
+	eventually(t, "db.shop in south",
+		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) })
 	run("serviceexport/db unchanged", "export", "db.shop")
 	completed("db\nweb", "export", "--delete", "")
 	completed("db.shop", "explain", "d")

@@ -108,13 +108,8 @@ func (e *environment) fewRequests(t *testing.T) {
 	e.run(t, "doctor", "--kubeconfig", w.kubeconfig, "--context", "east", "--hub-context", "hub")
 	for cluster, most := range map[string]int{"east": 40, "hub": 20} {
 		if n := len(w.requests[cluster]); n == 0 || n > most {
-			t.Errorf(
-				"%d requests in %s, want at most %d:\n%s",
-				n,
-				cluster,
-				most,
-				strings.Join(w.requests[cluster], "\n"),
-			)
+			t.Errorf("%d requests in %s, want at most %d:\n%s", n, cluster, most,
+				strings.Join(w.requests[cluster], "\n"))
 		} else {
 			t.Logf("%d requests in %s", n, cluster)
 		}

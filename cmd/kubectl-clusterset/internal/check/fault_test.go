@@ -215,11 +215,8 @@ var faults = []struct {
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster lacks something", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles[1].Status.Conditions = append(s.Hub.Profiles[1].Status.Conditions, condition(
-			inventoryv1alpha1.ConditionMemberReady,
-			"False",
-			"NotServed",
-			"The cluster's DNS does not know clusterset.local",
-		))
+			inventoryv1alpha1.ConditionMemberReady, "False", "NotServed",
+			"The cluster's DNS does not know clusterset.local"))
 	}, "! cluster west is not ready: The cluster's DNS does not know clusterset.local",
 		"in cluster west: kubectl clusterset doctor"},
 	{"two clusters do not reach each other", all, func(s *snapshot.Snapshot) {

@@ -591,13 +591,5 @@ func distance(a, b string) int {
 }
 
 // Table has all checks, causes before consequences.
-var Table = slices.Concat(
-	hubChecks,
-	memberChecks,
-	dnsChecks,
-	setChecks,
-	stateChecks(),
-	lateChecks,
-	nameChecks,
-	askedChecks,
-)
+var Table = slices.Concat(hubChecks, memberChecks, dnsChecks, setChecks, stateChecks(), lateChecks, nameChecks,
+	askedChecks)

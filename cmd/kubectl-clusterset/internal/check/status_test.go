@@ -104,10 +104,8 @@ BLOCKS
 // vips is a ServiceCIDR for VIPs.
 func vips(name, text string, deleted bool) networkingv1.ServiceCIDR {
 	c := networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{
-		Name: name,
-		Labels: map[string]string{
-			ipam.LabelVIPs: ipam.Shared,
-		},
+		Name:   name,
+		Labels: map[string]string{ipam.LabelVIPs: ipam.Shared},
 	}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{text}}}
 	c.Status.Conditions = []metav1.Condition{
 		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue},

@@ -139,11 +139,8 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 		Agent:   agent,
 		Properties: []aboutv1beta1.ClusterProperty{property(clusterset.PropertyID, "east"),
 			property(clusterset.PropertySet, "blue")},
-		Leases: []coordinationv1.Lease{
-			lease(facts.AgentLease, time.Second),
-			lease(clusterset.LeaseRenewed, time.Second),
-			source("west", false),
-		},
+		Leases: []coordinationv1.Lease{lease(facts.AgentLease, time.Second),
+			lease(clusterset.LeaseRenewed, time.Second), source("west", false)},
 		Exports:     []mcsv1beta1.ServiceExport{own},
 		Imports:     []mcsv1beta1.ServiceImport{imp},
 		Records:     []hubv1alpha1.ServiceExportRecord{record("east", 20), record("west", 15)},

@@ -36,7 +36,9 @@ func (f Forbidden) Lacks() string { return f.right.resource() + " (" + f.right.V
 // NamingRights returns the same cluster, whose reads and access reviews fail with Forbidden if the user lacks the
 // right.
 func NamingRights(c *Cluster) *Cluster {
-	return &Cluster{Client: naming{c.Client}, Name: c.Name, Config: c.Config, Flags: c.Flags}
+	out := *c
+	out.Client = naming{c.Client}
+	return &out
 }
 
 type naming struct{ client.Client }
@@ -154,9 +156,8 @@ func (c *Cluster) LackingOf(ctx context.Context, namespace, account string, righ
 	})
 }
 
-func (c *Cluster) lacking(
-	ctx context.Context, rights []Right, ask func(context.Context, Right) (bool, error),
-) (out []Right, err error) {
+func (c *Cluster) lacking(ctx context.Context, rights []Right,
+	ask func(context.Context, Right) (bool, error)) (out []Right, err error) {
 	allowed := make([]bool, len(rights))
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(8)

@@ -50,9 +50,7 @@ func (c *Change) diff() (string, error) {
 	}
 	name := cluster.Title(c.object())
 	return difflib.GetUnifiedDiffString(
-		difflib.UnifiedDiff{A: lines(before), B: lines(after), FromFile: name + " (now)",
-			ToFile: name, Context: 3},
-	)
+		difflib.UnifiedDiff{A: lines(before), B: lines(after), FromFile: name + " (now)", ToFile: name, Context: 3})
 }
 
 func lines(text string) []string {

@@ -256,8 +256,8 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 			return err
 		}
 	}
-	dry := *r
-	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config, Flags: r.Flags}
+	dry, on := *r, *r.Cluster
+	on.Client, dry.Cluster = client.NewDryRunClient(r.Client), &on
 	for _, c := range p.changes() {
 		if err := dry.change(ctx, c); err != nil {
 			return err

@@ -236,11 +236,8 @@ var causes = []struct {
 }{
 	{"a port lost", func(f *world) { f.Records[0].Spec.Ports[0].Port = 81 },
 		"an older export uses its name for another port"},
-	{
-		"no family in common",
-		func(f *world) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
-		"have only IPv4 in common",
-	},
+	{"no family in common", func(f *world) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+		"have only IPv4 in common"},
 	{"no endpoints arrived", func(f *world) { f.Slices = f.Slices[:1] }, "none was published"},
 	{"a foreign slice", func(f *world) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" },
 		"is no cluster ID"},
@@ -446,10 +443,8 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 // TestF5WhichClusterAClientGets: the answer is one of the clusters with a share, it stays, and clients are spread.
 func TestF5WhichClusterAClientGets(t *testing.T) {
 	f := member()
-	f.Outside = []discoveryv1.EndpointSlice{
-		outside("east", "192.0.2.1", "100", true), outside("west", "192.0.2.2", "100", true),
-		outside("north", "192.0.2.3", "100", false),
-	}
+	f.Outside = []discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
+		outside("west", "192.0.2.2", "100", true), outside("north", "192.0.2.3", "100", false)}
 	if r := f.explain(); len(r.Chosen) > 0 {
 		t.Errorf("nobody asked for %v", r.Chosen)
 	}

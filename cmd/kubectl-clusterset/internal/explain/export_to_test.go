@@ -29,10 +29,8 @@ func TestExportsToOtherClusters(t *testing.T) {
 	f.Records, f.Import, f.Slices = f.Records[1:], nil, nil
 	r = f.explain()
 	if got := text(&r); len(r.Findings) != 1 || r.Outcome != explain.NameError ||
-		!strings.Contains(
-			got,
-			"x web.shop is not exported to this cluster: cluster east exports it to cluster=north only",
-		) {
+		!strings.Contains(got,
+			"x web.shop is not exported to this cluster: cluster east exports it to cluster=north only") {
 		t.Error(got)
 	}
 	f.Properties = append(f.Properties, aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"},

@@ -99,8 +99,6 @@ func (x *External) row() []string {
 		up = "no"
 	}
 	where := slices.DeleteFunc([]string{x.Region, x.Continent, x.Location}, func(s string) bool { return s == "" })
-	return []string{
-		x.Cluster, strings.Join(x.Addresses, " "), up, strconv.Itoa(x.Weight), fmt.Sprintf("%.0f%%", x.Share),
-		strings.Join(where, " "), x.Why,
-	}
+	return []string{x.Cluster, strings.Join(x.Addresses, " "), up, strconv.Itoa(x.Weight),
+		fmt.Sprintf("%.0f%%", x.Share), strings.Join(where, " "), x.Why}
 }

@@ -126,7 +126,8 @@ func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
 }
 
 func withoutNamespace(c *cluster.Cluster, name string) error {
-	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name), c.Command("kubectl get namespaces"))
+	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name),
+		c.Command("kubectl get namespaces"))
 }
 
 // remove withdraws an export. Without one, it returns an error.

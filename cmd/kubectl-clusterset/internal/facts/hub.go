@@ -65,8 +65,8 @@ type Role struct {
 func (r *Role) NoSet(namespace, remedy string) error {
 	switch {
 	case len(r.HubOf) > 0:
-		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet; it is the hub of: %s", namespace,
-			strings.Join(r.HubOf, ", ")), "name another with --hub-namespace")
+		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet; it is the hub of: %s",
+			namespace, strings.Join(r.HubOf, ", ")), "name another with --hub-namespace")
 	case r.MemberOf != "":
 		return report.WithRemedy(fmt.Errorf("the cluster that you named as the hub %s; its namespace %s holds no "+
 			"ClusterSet", r, namespace), "name that hub with --hub-context")

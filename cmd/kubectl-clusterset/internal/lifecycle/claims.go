@@ -46,8 +46,8 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	}
 	if j.Renew {
 		return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
-			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), "to be a member again "+
-			"with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+"; to remove what is left here: "+
+			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), "to be a member "+
+			"again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+"; to remove what is left here: "+
 			j.Flags.Here(facts.Leave))
 	}
 	return nil

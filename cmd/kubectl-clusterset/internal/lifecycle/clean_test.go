@@ -67,13 +67,10 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 	}
 	service := &corev1.Service{ObjectMeta: in("shop", derived.Name("shop", "web"), ours)}
 	service.Annotations = map[string]string{derived.AnnotationImport: "shop/web"}
-	made := []client.Object{
-		service,
-		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web", ours)},
+	made := []client.Object{service, &mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web", ours)},
 		&discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x", ours)},
 		&appsv1.Deployment{ObjectMeta: in(kube.SystemNamespace, "clusterset-controller", nil)},
-		&corev1.Namespace{ObjectMeta: in("", kube.SystemNamespace, nil)},
-	}
+		&corev1.Namespace{ObjectMeta: in("", kube.SystemNamespace, nil)}}
 	theirs := &networkingv1.ServiceCIDR{ObjectMeta: in("", "users", nil)}
 	theirs.Finalizers = []string{clusterset.FinalizerVIPs}
 	refusals := 0

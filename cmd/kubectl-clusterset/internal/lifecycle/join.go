@@ -141,11 +141,9 @@ func (j *join) sameHub(ctx context.Context) error {
 	if !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf(
-		"%s is a member, and its agent renews its Lease on another hub, at %s",
+	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s",
 		j.Member.Name,
-		was.Server,
-	), "name that hub; if this one replaces it, stop the agent, and run this command again "+
+		was.Server), "name that hub; if this one replaces it, stop the agent, and run this command again "+
 		"a minute later: "+j.Flags.Here(facts.ScaleAgent+"0"))
 }
 
@@ -165,9 +163,7 @@ func (j *join) askBoth(ctx context.Context) error {
 			"the clocks of %s and %s are %v apart",
 			j.Member.Name,
 			j.Hub.Name,
-			skew.Round(
-				time.Second,
-			),
+			skew.Round(time.Second),
 		), "set them first (NTP): the age of exports decides conflicts, and tokens have dates")
 	}
 	return nil
@@ -196,12 +192,9 @@ func (j *join) chooseID(context.Context) error {
 				"it leaves, and names of Headless Services contain it", j.Member.Name, j.uid)
 		}
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
-		return report.WithRemedy(fmt.Errorf(
-			"%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
-			j.Member.Name,
-			j.Member.Config.Host,
-			j.id.Spec.Value,
-		), "if you mean another cluster, name it with --context")
+		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
+			j.Member.Name, j.Member.Config.Host,
+			j.id.Spec.Value), "if you mean another cluster, name it with --context")
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
 		return report.WithRemedy(fmt.Errorf(
 			"ClusterProperty %s of %s is %q",

@@ -231,9 +231,7 @@ func TestAKindIsOursWhereNobodyElseBroughtIt(t *testing.T) {
 		"another project's":          {[]any{entry("helm", `{"f:spec":{}}`)}, false},
 		"nobody's":                   {nil, false},
 	} {
-		o := &unstructured.Unstructured{
-			Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}},
-		}
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}}}
 		if got := manifest.OnlyOurs(o); got != c.ours {
 			t.Errorf("%s: %v", what, got)
 		}

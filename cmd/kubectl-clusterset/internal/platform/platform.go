@@ -132,10 +132,7 @@ servers:
 		Step: "Cloud DNS does not reach a clusterIP: give our CoreDNS an internal load balancer, and create a " +
 			"private forwarding zone for clusterset.local with its address. Nobody has run this yet",
 	},
-	{
-		Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke,
-		Step: Stubs,
-	},
+	{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke, Step: Stubs},
 	{
 		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
 		is:   func(o *Objects) bool { return o.coreDNS() && o.osImage("Talos") },

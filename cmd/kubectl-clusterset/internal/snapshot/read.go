@@ -149,10 +149,8 @@ func (r *reader) at(ctx context.Context, parts map[Part]func(context.Context) er
 func direct(c *cluster.Cluster) *cluster.Cluster {
 	out := *c
 	if c.Config != nil {
-		if made, err := client.New(
-			c.Config,
-			client.Options{Scheme: c.Scheme(), Mapper: mapper(c.Scheme())},
-		); err == nil {
+		options := client.Options{Scheme: c.Scheme(), Mapper: mapper(c.Scheme())}
+		if made, err := client.New(c.Config, options); err == nil {
 			out.Client = made
 		}
 	}
@@ -357,10 +355,8 @@ func (r *reader) slices(ctx context.Context, c *cluster.Cluster) error {
 	}
 	err := errors.Join(fetch(c, nil, kind, &m.Slices, of(mcsv1beta1.LabelServiceName)...)(ctx),
 		fetch(c, nil, kind, &m.Outside, of(external.Label)...)(ctx))
-	m.Slices = slices.DeleteFunc(
-		m.Slices,
-		func(s discoveryv1.EndpointSlice) bool { return endpoints.IsProjection(s.Name) },
-	)
+	m.Slices = slices.DeleteFunc(m.Slices,
+		func(s discoveryv1.EndpointSlice) bool { return endpoints.IsProjection(s.Name) })
 	m.Outside = slices.DeleteFunc(m.Outside, func(s discoveryv1.EndpointSlice) bool {
 		return s.Labels[discoveryv1.LabelManagedBy] != kube.Manager
 	})

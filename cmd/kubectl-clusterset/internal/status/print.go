@@ -26,18 +26,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		report.Note(out, "?", "not all was read, because you lack the rights: "+strings.Join(r.Lacks, ", "),
 			"run it as a cluster admin; "+report.DocsRights)
 	}
-	columns := []string{
-		"CLUSTER",
-		"JOINED",
-		"HEALTHY",
-		"EXPORTS",
-		"SEEN",
-		"ANSWERS",
-		"DNS",
-		"VERSION",
-		"KUBERNETES",
-		"",
-	}
+	columns := strings.Split("CLUSTER JOINED HEALTHY EXPORTS SEEN ANSWERS DNS VERSION KUBERNETES ", " ")
 	if wide {
 		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}
@@ -182,17 +171,8 @@ func (m *MemberRow) row(wide bool, now time.Time) []string {
 	if m.Here {
 		here = "this cluster"
 	}
-	out := []string{
-		m.Cluster,
-		m.Joined,
-		m.Healthy,
-		strconv.Itoa(m.Exports),
-		seen,
-		strings.ToLower(cmp.Or(m.Reach, "-")),
-		cmp.Or(m.DNS, "-"),
-		cmp.Or(m.Version, "-"),
-		cmp.Or(m.Kubernetes, "-"),
-	}
+	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen,
+		strings.ToLower(cmp.Or(m.Reach, "-")), cmp.Or(m.DNS, "-"), cmp.Or(m.Version, "-"), cmp.Or(m.Kubernetes, "-")}
 	if wide {
 		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))
 	}

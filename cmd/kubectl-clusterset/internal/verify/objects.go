@@ -58,8 +58,6 @@ func objects(namespace, id, image string) []client.Object {
 			},
 		}},
 	}}
-	return []client.Object{
-		pod, web, headless,
-		&mcsv1beta1.ServiceExport{ObjectMeta: meta(vipName)}, &mcsv1beta1.ServiceExport{ObjectMeta: meta(headlessName)},
-	}
+	return []client.Object{pod, web, headless, &mcsv1beta1.ServiceExport{ObjectMeta: meta(vipName)},
+		&mcsv1beta1.ServiceExport{ObjectMeta: meta(headlessName)}}
 }

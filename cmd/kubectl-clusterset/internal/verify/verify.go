@@ -240,7 +240,8 @@ func awaitImports(ctx context.Context, o *Options, places []*place) (findings []
 				return findings, refused
 			}
 			if err != nil {
-				findings = append(findings, report.Errorf(p.Command(facts.Doctor), "in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
+				findings = append(findings, report.Errorf(p.Command(facts.Doctor),
+					"in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
 			}
 		}
 	}
