@@ -65,8 +65,8 @@ func (n naming) named(err error, verb string, o runtime.Object) error {
 	return Forbidden{err, Right{Verb: verb, Group: plural.Group, Resource: plural.Resource}}
 }
 
-// Texts returns rights in words, the verbs of one resource together.
-func Texts(rights []Right) (out []string) {
+// texts returns rights in words, the verbs of one resource together.
+func texts(rights []Right) (out []string) {
 	var verbs []string
 	for i, r := range rights {
 		verbs = append(verbs, r.Verb)
@@ -120,60 +120,36 @@ func RightsTo(objects []*unstructured.Unstructured, verbs ...string) (out []Righ
 	return out
 }
 
-// Lacking returns the rights that the current user lacks.
-func (c *Cluster) Lacking(ctx context.Context, rights []Right) ([]Right, error) {
-	return c.lacking(ctx, rights, func(ctx context.Context, r Right) (bool, error) {
-		review := &authorizationv1.SelfSubjectAccessReview{}
-		review.Spec.ResourceAttributes = r.attributes()
-		err := c.Create(ctx, review)
-		return review.Status.Allowed, err
-	})
-}
-
 // Allowed returns an error if the user lacks rights. Call it before anything is written.
 func (c *Cluster) Allowed(ctx context.Context, rights []Right) error {
-	lacking, err := c.Lacking(ctx, rights)
-	if err != nil || len(lacking) == 0 {
-		return err
-	}
-	texts := Texts(lacking)
-	if n := len(texts); n > 6 {
-		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
-	}
-	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
-		strings.Join(texts, ", ")), "run the command as a cluster admin")
-}
-
-// LackingOf returns the rights that a ServiceAccount lacks.
-func (c *Cluster) LackingOf(ctx context.Context, namespace, account string, rights []Right) ([]Right, error) {
-	return c.lacking(ctx, rights, func(ctx context.Context, r Right) (bool, error) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			ResourceAttributes: r.attributes(), User: "system:serviceaccount:" + namespace + ":" + account,
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-		}}
-		err := c.Create(ctx, review)
-		return review.Status.Allowed, err
-	})
-}
-
-func (c *Cluster) lacking(ctx context.Context, rights []Right,
-	ask func(context.Context, Right) (bool, error)) (out []Right, err error) {
 	allowed := make([]bool, len(rights))
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(8)
 	for i, r := range rights {
-		all.Go(func() (err error) {
-			allowed[i], err = ask(ctx, r)
+		all.Go(func() error {
+			review := &authorizationv1.SelfSubjectAccessReview{}
+			review.Spec.ResourceAttributes = r.attributes()
+			err := c.Create(ctx, review)
+			allowed[i] = review.Status.Allowed
 			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
-		return nil, c.Failed(err, "checking rights")
+		return c.Failed(err, "checking rights")
 	}
+	var lacking []Right
 	for i, r := range rights {
 		if !allowed[i] {
-			out = append(out, r)
+			lacking = append(lacking, r)
 		}
 	}
-	return out, nil
+	if len(lacking) == 0 {
+		return nil
+	}
+	says := texts(lacking)
+	if n := len(says); n > 6 {
+		says = append(says[:6], fmt.Sprintf("and %d more", n-6))
+	}
+	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
+		strings.Join(says, ", ")), "run the command as a cluster admin")
 }

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
@@ -205,36 +203,6 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.why)
 			}
 		})
-	}
-}
-
-// TestAKindIsOursWhereNobodyElseBroughtIt: a label of theirs, or the API server's status, makes it nobody else's.
-func TestAKindIsOursWhereNobodyElseBroughtIt(t *testing.T) {
-	entry := func(manager, fields string) any {
-		e := metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
-		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	ours := entry(manifest.FieldManager, `{"f:spec":{"f:group":{}}}`)
-	for what, c := range map[string]struct {
-		managers []any
-		ours     bool
-	}{
-		"join's":                     {[]any{ours}, true},
-		"the API server's status":    {[]any{ours, entry("kube-apiserver", `{"f:status":{}}`)}, true},
-		"somebody's label":           {[]any{ours, entry("kubectl-label", `{"f:metadata":{"f:labels":{}}}`)}, true},
-		"another project's, too":     {[]any{entry("helm", `{"f:spec":{"f:scope":{}}}`), ours}, false},
-		"before anybody wrote it up": {[]any{ours, entry("before-first-apply", `{"f:spec":{}}`)}, false},
-		"another project's":          {[]any{entry("helm", `{"f:spec":{}}`)}, false},
-		"nobody's":                   {nil, false},
-	} {
-		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}}}
-		if got := manifest.OnlyOurs(o); got != c.ours {
-			t.Errorf("%s: %v", what, got)
-		}
 	}
 }
 

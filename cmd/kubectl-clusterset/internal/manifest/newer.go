@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,8 +34,11 @@ func Keep(there, ours *unstructured.Unstructured) string {
 		}
 		return ""
 	}
-	if len(servedOnlyBy(ours, there)) > 0 {
-		return ""
+	served := versions(there, true)
+	for _, v := range versions(ours, true) {
+		if !slices.Contains(served, v) {
+			return ""
+		}
 	}
 	theirs, mine := releaseOf(there), releaseOf(ours)
 	switch {
@@ -78,25 +80,6 @@ func Ours(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// OnlyOurs reports whether kubectl-clusterset applied a CRD, and nobody else did. Everyone who applied it owns fields
-// of its spec: server-side apply shares fields that do not differ, and records earlier writers as the manager
-// before-first-apply.
-func OnlyOurs(crd *unstructured.Unstructured) bool {
-	for _, f := range crd.GetManagedFields() {
-		var fields map[string]any
-		if f.Manager == FieldManager || f.FieldsV1 == nil {
-			continue
-		}
-		if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil || fields["f:spec"] != nil {
-			return false
-		}
-	}
-	return Ours(crd)
-}
-
-// Served returns the versions that a CRD serves.
-func Served(crd *unstructured.Unstructured) []string { return versions(crd, true) }
-
 // versionOnlyOf returns a version that there has and ours has not, or "".
 func versionOnlyOf(there, ours *unstructured.Unstructured) string {
 	known := versions(ours, false)
@@ -106,17 +89,6 @@ func versionOnlyOf(there, ours *unstructured.Unstructured) string {
 		}
 	}
 	return ""
-}
-
-// servedOnlyBy returns the versions that one CRD serves and the other one does not.
-func servedOnlyBy(one, other *unstructured.Unstructured) (out []string) {
-	served := Served(other)
-	for _, v := range Served(one) {
-		if !slices.Contains(served, v) {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // versions returns the versions of a CRD, or only the served ones.

@@ -5,16 +5,10 @@ const (
 	Docs = "https://github.com/clusterset-dns/clusterset-dns/blob/main/docs/"
 
 	DocsImages     = Docs + "start.md#1-images"
-	DocsDNS        = Docs + "start.md#3-dns"
 	DocsNetwork    = Docs + "start.md#0-what-must-be-true-of-the-network-first"
-	DocsCorefile   = Docs + "corefile.md"
 	DocsReverse    = Docs + "corefile.md#reverse-names"
 	DocsNodeLocal  = Docs + "corefile.md#nodelocal-dns"
-	DocsMigrate    = Docs + "migrate.md"
-	DocsRanges     = Docs + "operate.md#ranges-of-vips"
-	DocsUpgrade    = Docs + "operate.md#upgrading"
 	DocsHubDeleted = Docs + "troubleshoot.md#the-hub-controller-does-not-run"
 	DocsLeaving    = Docs + "operate.md#leaving"
 	DocsRights     = Docs + "reference.md#rights"
-	DocsReach      = Docs + "failover.md"
 )
