@@ -65,7 +65,7 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		run("serviceexport/db deleted ("+side+" dry run)", "export", "db", "--delete", "--dry-run="+side)
 		exported(true)
 	}
-	run("serviceexport/db deleted", "unexport", "db") // as it was called first
+	run("serviceexport/db deleted", "export", "db", "--delete")
 	exported(false)
 	eventually(t, "db.shop is gone from south", func(ctx context.Context) error {
 		err := e.admin["south"].Get(ctx, client.ObjectKey{Namespace: "shop", Name: "db"}, &mcsv1beta1.ServiceImport{})

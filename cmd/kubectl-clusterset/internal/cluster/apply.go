@@ -2,13 +2,11 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -196,28 +194,6 @@ const (
 	DryRunClient DryRun = "client" // print what would be written
 	DryRunServer DryRun = "server" // print it, and have the API server check it without storing it
 )
-
-// AddTo adds the flag --dry-run. Without a value, it means client.
-func (d *DryRun) AddTo(flags *pflag.FlagSet) {
-	*d = DryRunNone
-	flags.Var(d, "dry-run", "none, client (print what would be written) or server (have the API server check it, too)")
-	flags.Lookup("dry-run").NoOptDefVal = string(DryRunClient)
-}
-
-// Set is pflag.Value's.
-func (d *DryRun) Set(s string) error {
-	switch *d = DryRun(s); *d {
-	case DryRunNone, DryRunClient, DryRunServer:
-		return nil
-	}
-	return errors.New("must be none, client or server")
-}
-
-// String is pflag.Value's.
-func (d *DryRun) String() string { return string(*d) }
-
-// Type is pflag.Value's.
-func (d *DryRun) Type() string { return "string" }
 
 // Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
 // kind or namespace does not exist yet, and reports that.

@@ -67,13 +67,13 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), newEvict(r), r.dns(), r.status(), r.explain(),
-		r.doctor(), newVerify(r), newExport(r), newUnexport(r), newGather(r)} {
+		r.doctor(), newVerify(r), newExport(r), newGather(r)} {
 		for _, g := range groups {
 			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
 				sub.GroupID = g.title
 			}
 		}
-		if !slices.Contains([]string{"explain", "export", "unexport", "verify", "dns"}, sub.Name()) {
+		if !slices.Contains([]string{"explain", "export", "verify", "dns"}, sub.Name()) {
 			flags := sub.Flags()
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
@@ -132,7 +132,7 @@ func advised(command string, err error) error {
 }
 
 // developers are the commands that are not for admins alone, with the role that each needs.
-var developers = map[string]string{"explain": "view", "export": "edit", "unexport": "edit"}
+var developers = map[string]string{"explain": "view", "export": "edit"}
 
 // flags are those by which the user named this cluster and the hub.
 func (r *root) flags() report.Flags {
@@ -289,9 +289,8 @@ func in(flags *genericclioptions.ConfigFlags, name, remedy string, by report.Fla
 
 // writes adds the flags of commands that write.
 func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *cluster.DryRun) {
-	flags := cmd.Flags()
-	dryRun.AddTo(flags)
-	flags.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "maximum time to wait for completion")
+	addDryRun(cmd, dryRun)
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "maximum time to wait for completion")
 }
 
 // options fills in what all commands that write share. The hub is known then.
@@ -303,30 +302,50 @@ func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
 	}
 }
 
+// choice is a flag whose value is one of some strings.
+type choice[T ~string] struct {
+	to *T
+	of []T
+}
+
+// Set is pflag.Value's.
+func (c choice[T]) Set(s string) error {
+	if !slices.Contains(c.of, T(s)) {
+		return errors.New("must be one of " + c.Type())
+	}
+	*c.to = T(s)
+	return nil
+}
+
+// String is pflag.Value's.
+func (c choice[T]) String() string { return string(ptr.Deref(c.to, "")) }
+
+// Type is pflag.Value's.
+func (c choice[T]) Type() string {
+	var out []string
+	for _, s := range c.of {
+		out = append(out, string(s))
+	}
+	return strings.Join(out, "|")
+}
+
+// addDryRun adds the flag --dry-run. Without a value, it means client.
+func addDryRun(cmd *cobra.Command, d *cluster.DryRun) {
+	*d = cluster.DryRunNone
+	of := []cluster.DryRun{cluster.DryRunNone, cluster.DryRunClient, cluster.DryRunServer}
+	cmd.Flags().Var(choice[cluster.DryRun]{d, of}, "dry-run",
+		"client: print what would be written; server: have the API server check it, too")
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = string(cluster.DryRunClient)
+}
+
 // format is the value of --output.
 type format string
 
 func (f *format) add(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", "json, yaml or wide")
+	cmd.Flags().VarP(choice[format]{f, []format{"json", "yaml", "wide"}}, "output", "o", "format of the output")
 	complete := cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
-
-// Set is pflag.Value's.
-func (f *format) Set(s string) error {
-	switch s {
-	case "", "json", "yaml", "wide":
-		*f = format(s)
-		return nil
-	}
-	return errors.New("must be json, yaml or wide")
-}
-
-// String is pflag.Value's.
-func (f *format) String() string { return string(*f) }
-
-// Type is pflag.Value's.
-func (f *format) Type() string { return "string" }
 
 // write prints a report for programs, or calls text to print it for people.
 func (f format) write(out io.Writer, report any, text func(wide bool)) error {

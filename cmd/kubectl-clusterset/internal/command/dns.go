@@ -73,8 +73,8 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&replace, "replace", false, "use our image in the cluster's own CoreDNS")
-	cmd.Flags().
-		BoolVar(&beside, "beside", false, "run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
+	cmd.Flags().BoolVar(&beside, "beside", false,
+		"run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
 	cmd.Flags().StringVar(&w.Image, "image", "",
 		"image of our CoreDNS, which the nodes must be able to pull (default: that of this version's release)")
 	return cmd
@@ -109,7 +109,7 @@ type changes struct {
 
 func (f *changes) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.dryRun.AddTo(flags)
+	addDryRun(cmd, &f.dryRun)
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	flags.BoolVar(&f.wait, "wait", true, "wait for completion, verify with a query, and roll back without an answer")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "maximum time to wait for each step")

@@ -30,7 +30,9 @@ func newExport(r *root) *cobra.Command {
   kubectl clusterset export web.shop --delete --context east`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(r, cmd, &o, args) },
 	}
-	exportFlags(cmd, &o)
+	addDryRun(cmd, &o.DryRun)
+	cmd.Flags().StringVarP(&o.Selector, "selector", "l", "", "Services with these labels")
+	cmd.Flags().BoolVar(&o.All, "all", false, "all Services of the namespace")
 	cmd.Flags().BoolVar(&o.Delete, "delete", false, "delete the ServiceExports")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if o.Delete {
@@ -44,21 +46,6 @@ func newExport(r *root) *cobra.Command {
 		})(cmd, args, typed)
 	}
 	return cmd
-}
-
-// newUnexport is export --delete by its first name.
-func newUnexport(r *root) *cobra.Command {
-	o := export.Options{Delete: true}
-	cmd := &cobra.Command{Use: "unexport NAME...", Hidden: true,
-		RunE: func(cmd *cobra.Command, args []string) error { return runExport(r, cmd, &o, args) }}
-	exportFlags(cmd, &o)
-	return cmd
-}
-
-func exportFlags(cmd *cobra.Command, o *export.Options) {
-	o.DryRun.AddTo(cmd.Flags())
-	cmd.Flags().StringVarP(&o.Selector, "selector", "l", "", "Services with these labels")
-	cmd.Flags().BoolVar(&o.All, "all", false, "all Services of the namespace")
 }
 
 func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (err error) {
@@ -83,7 +70,7 @@ func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (e
 	lines, err := export.Run(cmd.Context(), member, o)
 	for _, line := range lines {
 		if o.DryRun != cluster.DryRunNone {
-			line += " (" + o.DryRun.String() + " dry run)"
+			line += " (" + string(o.DryRun) + " dry run)"
 		}
 		fmt.Fprintln(r.out, line)
 	}

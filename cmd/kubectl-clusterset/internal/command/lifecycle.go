@@ -56,15 +56,15 @@ including during leave (which needs the hub).`,
 		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image IMAGE
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r.options(&o.Options, dryRun)
 			if o.Hub, err = r.hub(false); err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("hub-namespace") {
-				o.HubNamespace = "" // that of the membership
-			}
 			if o.Member, err = r.member(); err != nil {
 				return err
+			}
+			r.options(&o.Options, dryRun)
+			if !cmd.Flags().Changed("hub-namespace") {
+				o.HubNamespace = "" // that of the membership
 			}
 			return lifecycle.Join(cmd.Context(), &o)
 		},
@@ -87,7 +87,7 @@ including during leave (which needs the hub).`,
 func (r *root) leave() *cobra.Command {
 	var o lifecycle.LeaveOptions
 	var dryRun cluster.DryRun
-	var evict, yes bool
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "leave", Short: "Remove this cluster from its ClusterSet", Args: cobra.MaximumNArgs(1),
 		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
@@ -95,9 +95,6 @@ the hub revokes its credentials, and what join installed is deleted. ServiceExpo
 command asks first. It also undoes an unfinished join.`,
 		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if r.options(&o.Options, dryRun); evict {
-				return evictMember(r, cmd, &o.Options, dryRun, args)
-			}
 			if len(args) > 0 {
 				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"), "to remove "+
 					"another: "+r.flags().Here("kubectl clusterset evict "+args[0]+" --hub-context=HUB"))
@@ -108,6 +105,7 @@ command asks first. It also undoes an unfinished join.`,
 			if o.Member, err = r.member(); err != nil {
 				return err
 			}
+			r.options(&o.Options, dryRun)
 			if !cmd.Flags().Changed("hub-namespace") {
 				o.HubNamespace = "" // that of the membership
 			}
@@ -119,8 +117,6 @@ command asks first. It also undoes an unfinished join.`,
 	}
 	writes(cmd, &o.Options, &dryRun)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	cmd.Flags().BoolVar(&evict, "evict", false, "evict the named member from the hub")
-	_ = cmd.Flags().MarkHidden("evict") // the flag exists: it was the command evict
 	cmd.Flags().BoolVar(&o.Force, "force", false, "the agent leaves without the hub; only if that is permanently lost")
 	return cmd
 }
@@ -135,22 +131,18 @@ credentials at once, and the other members lose its exports. The command does no
 
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: "  kubectl clusterset evict east --hub-context hub",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return evictMember(r, cmd, &o, dryRun, args)
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
+					r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"))
+			}
+			if o.Hub, err = r.hub(true); err != nil {
+				return err
+			}
+			r.options(&o, dryRun)
+			return lifecycle.Evict(cmd.Context(), &o, args[0])
 		},
 	}
 	writes(cmd, &o, &dryRun)
 	return cmd
-}
-
-func evictMember(r *root, cmd *cobra.Command, o *lifecycle.Options, dryRun cluster.DryRun, args []string) (err error) {
-	if len(args) == 0 {
-		return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
-			r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"))
-	}
-	if o.Hub, err = r.hub(true); err != nil {
-		return err
-	}
-	r.options(o, dryRun)
-	return lifecycle.Evict(cmd.Context(), o, args[0])
 }

@@ -171,28 +171,10 @@ Exit status: 0 if the name could be explained, also with findings.`,
 	return cmd
 }
 
-// failOn is the value of --fail-on.
-type failOn string
-
-// Set is pflag.Value's.
-func (f *failOn) Set(s string) error {
-	if s != "error" && s != "warning" {
-		return errors.New("must be error or warning")
-	}
-	*f = failOn(s)
-	return nil
-}
-
-// String is pflag.Value's.
-func (f *failOn) String() string { return string(*f) }
-
-// Type is pflag.Value's.
-func (f *failOn) Type() string { return "error|warning" }
-
 func (r *root) doctor() *cobra.Command {
 	var f format
 	var file string
-	fail := failOn("error")
+	fail := report.Error
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: noArgs,
 		Long: `Check this member, its hub and its DNS, and show every check. Each finding has a step and a link. With
@@ -208,13 +190,14 @@ Exit status: 2 with errors or if the command fails; 1 with warnings only, if --f
 			return t, err
 		}
 		all := doctor.Examine(w, results)
-		if t = report.Count(check.Findings(results)); fail == "error" {
+		if t = report.Count(check.Findings(results)); fail == report.Error {
 			t.Warnings = 0
 		}
 		return t, f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})
 	f.add(cmd)
 	archived(cmd, &file)
-	cmd.Flags().Var(&fail, "fail-on", "exit status is not 0 if there is such a finding, or a worse one")
+	cmd.Flags().Var(choice[report.Severity]{&fail, []report.Severity{report.Error, report.Warning}}, "fail-on",
+		"exit status is not 0 if there is such a finding, or a worse one")
 	return cmd
 }
