@@ -44,13 +44,10 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	for _, c := range []string{"east", "west"} {
 		e.export(t, c, "shop", "web")
 	}
-	eventually(t, "web.shop in south has two exporters", func(ctx context.Context) error {
-		return e.imported(ctx, "south", "shop", "web", 2)
-	})
-	eventually(t, "every member is healthy", func(ctx context.Context) error {
-		return e.healthy(ctx, "east", "west",
-			"south")
-	})
+	eventually(t, "web.shop in south has two exporters",
+		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "web", 2) })
+	eventually(t, "every member is healthy",
+		func(ctx context.Context) error { return e.healthy(ctx, "east", "west", "south") })
 	golden("status", "status", "--context", "south")
 	golden("status-wide", "status", "--hub-context", "hub", "--context", "east", "-o", "wide")
 	golden("status-hub", "status", "--context", "hub", "--hub-only")
@@ -66,14 +63,12 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 
 	golden("leave-declined", "leave", "--context", "west", "--hub-context", "hub")
 	golden("leave", "leave", "--yes", "--context", "west", "--hub-context", "hub")
-	eventually(t, "web.shop in south has one exporter", func(ctx context.Context) error {
-		return e.imported(ctx, "south", "shop", "web", 1)
-	})
+	eventually(t, "web.shop in south has one exporter",
+		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "web", 1) })
 	golden("leave-again", "leave", "--yes", "--context", "west", "--hub-context", "hub")
 	golden("rejoin", "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "west")
-	eventually(t, "web.shop in south has two exporters again", func(ctx context.Context) error {
-		return e.imported(ctx, "south", "shop", "web", 2)
-	})
+	eventually(t, "web.shop in south has two exporters again",
+		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "web", 2) })
 	golden("join-renew", "join", "--context", "west", "--hub-context", "hub", "--renew")
 	golden("leave-dry-run", "leave", "--context", "west", "--hub-context", "hub", "--dry-run")
 	golden("join-renew-dry-run", "join", "--context", "west", "--hub-context", "hub", "--renew", "--dry-run")
@@ -107,10 +102,8 @@ func (e *environment) eastExports(t *testing.T, ns string) {
 		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
 	}
 	e.export(t, "east", ns, "web")
-	eventually(t, "web."+ns+" in west", func(ctx context.Context) error {
-		return e.imported(ctx, "west", ns, "web",
-			1)
-	})
+	eventually(t, "web."+ns+" in west",
+		func(ctx context.Context) error { return e.imported(ctx, "west", ns, "web", 1) })
 }
 
 // export makes a Service with one endpoint, and its export.
