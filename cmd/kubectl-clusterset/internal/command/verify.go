@@ -23,8 +23,11 @@ func newVerify(r *root) *cobra.Command {
 		Long: `Prove the ClusterSet with test Pods in its members. In each cluster the command creates a namespace with
 a Pod and two exported Services. From each Pod it then connects to all Pods by address, by their names
 in clusterset.local, and by the VIP, for each IP family. It deletes the namespaces when it is done, and
-when it is interrupted. The Pods run the image of the agent.` + exitCodes,
-		Example: "  kubectl clusterset verify --context east --with west",
+when it is interrupted. The Pods run the image of the agent.
+
+Before anybody has joined, it tries routes between Pods only, with --image of clusterset-controller.` + exitCodes,
+		Example: `  kubectl clusterset verify --context east --with west
+  kubectl clusterset verify --context east --with west --image registry.example/clusterset-controller:v1.0.0`,
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
 		if o.Namespace = ptr.Deref(r.config.Namespace, ""); o.Namespace == "" {

@@ -48,7 +48,8 @@ func newReport(set, namespace string, places []*place) Report {
 	return r
 }
 
-func (x *Result) hasVIP() bool { return x.VIP == OK || x.VIP == None }
+// failed reports whether an outcome is a problem.
+func failed(outcome string) bool { return outcome != OK && outcome != None }
 
 // conclude adds a finding for each check that failed, causes first: while a route is missing from a cluster, nothing is
 // said of its VIP, which leads there as well.
@@ -70,11 +71,11 @@ func (r *Report) conclude() {
 			r.Findings = append(r.Findings, report.Errorf("routes between the Pods, or NetworkPolicies; "+
 				report.DocsNetwork, "%s, Pods do not reach each other by address: %s", between, x.Route))
 		}
-		if x.Name != OK {
+		if failed(x.Name) {
 			r.Findings = append(r.Findings, report.Errorf("in cluster "+x.From+": kubectl clusterset doctor",
 				"%s, DNS does not answer as it should: %s", between, x.Name))
 		}
-		if !x.hasVIP() && !missing[way{x.From, x.Family}] {
+		if failed(x.VIP) && !missing[way{x.From, x.Family}] {
 			r.Findings = append(r.Findings, report.Errorf("kubectl clusterset explain "+vipName+"."+r.Namespace+
 				" (with --keep), and the log of kube-proxy in "+x.From,
 				"%s, the VIP does not lead there: %s", between, x.VIP))
@@ -84,8 +85,11 @@ func (r *Report) conclude() {
 
 // Print writes the report for people.
 func Print(out io.Writer, r *Report) {
-	fmt.Fprintf(out, "ClusterSet %s, clusters %s: %v\n", r.ClusterSet, strings.Join(r.Clusters, ", "),
-		report.Count(r.Findings))
+	set := "ClusterSet " + r.ClusterSet
+	if r.ClusterSet == "" {
+		set = "No ClusterSet yet: only routes were tried"
+	}
+	fmt.Fprintf(out, "%s, clusters %s: %v\n", set, strings.Join(r.Clusters, ", "), report.Count(r.Findings))
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(out)
 	}
@@ -98,8 +102,8 @@ func Print(out io.Writer, r *Report) {
 }
 
 func short(outcome string) string {
-	if outcome == OK || outcome == None {
-		return outcome
+	if failed(outcome) {
+		return "failed"
 	}
-	return "failed"
+	return outcome
 }

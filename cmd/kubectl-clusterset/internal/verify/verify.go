@@ -33,12 +33,13 @@ import (
 
 // Options are the settings of Run.
 type Options struct {
-	Clusters  []*cluster.Cluster // two at least, members of one ClusterSet
+	Clusters  []*cluster.Cluster // two at least: members of one ClusterSet, or none of them of any
 	Namespace string             // must not exist in any of them
 	Image     string             // of the Pods; "" is that of the first cluster's agent
 	Timeout   time.Duration      // until the Pods run, and again until everything is imported
 	Keep      bool               // do not delete the namespaces
 	Say       func(format string, args ...any)
+	routes    bool // nobody has joined: only routes are asked
 }
 
 // place is one cluster under test.
@@ -76,8 +77,9 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 			err = all.cleanedUp(&o, err, remove(ctx, &o, places))
 		}
 	}()
+	o.routes = set == ""
 	for _, p := range places {
-		o.Say("creating a Pod and two exported Services in namespace %s of %s", o.Namespace, p.id)
+		o.Say("creating a Pod in namespace %s of %s", o.Namespace, p.id)
 		if err := create(ctx, &o, p); err != nil {
 			return all, err
 		}
@@ -88,9 +90,11 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 			return all, err
 		}
 	}
-	o.Say("waiting for the imports")
-	if all.Findings, err = awaitImports(ctx, &o, places); err != nil {
-		return all, err
+	if !o.routes {
+		o.Say("waiting for the imports")
+		if all.Findings, err = awaitImports(ctx, &o, places); err != nil {
+			return all, err
+		}
 	}
 	for _, p := range places {
 		o.Say("asking from %s", p.id)
@@ -104,28 +108,36 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 	return all, nil
 }
 
-// members returns the clusters with their IDs.
+// members returns the clusters with their IDs; if none has joined, those are their contexts and set is "".
 func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, set string, err error) {
 	if len(clusters) < 2 {
 		return nil, "", report.WithRemedy(errors.New("one cluster is too few"), "--with CONTEXT of another member")
 	}
+	var none *cluster.Cluster
 	for _, c := range clusters {
 		id, of, err := c.Properties(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, "", err
-		case id == nil || of == nil:
-			return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", c.Name),
-				c.Command(facts.Join))
-		case set != "" && of.Spec.Value != set:
-			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
-				of.Spec.Value)
-		case slices.ContainsFunc(out, func(p *place) bool { return p.id == id.Spec.Value }):
-			return nil, "", report.WithRemedy(fmt.Errorf("%s has the same cluster ID as another one, %s", c.Name,
-				id.Spec.Value), "name each member once")
 		}
-		set = of.Spec.Value
-		out = append(out, &place{Cluster: c, id: id.Spec.Value})
+		p := &place{Cluster: c, id: cmp.Or(c.Flags.Context, c.Name)}
+		if id != nil && of != nil {
+			if set != "" && of.Spec.Value != set {
+				return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and another one of %s", c.Name,
+					of.Spec.Value, set)
+			}
+			p.id, set = id.Spec.Value, of.Spec.Value
+		} else {
+			none = c
+		}
+		if slices.ContainsFunc(out, func(other *place) bool { return p.id == other.id }) {
+			return nil, "", report.WithRemedy(fmt.Errorf("%s has the same cluster ID as another one, %s", c.Name, p.id),
+				"name each member once")
+		}
+		out = append(out, p)
+	}
+	if set != "" && none != nil {
+		return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, and others are", none.Name),
+			none.Command(facts.Join))
 	}
 	return out, set, nil
 }
@@ -134,7 +146,11 @@ func create(ctx context.Context, o *Options, p *place) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: map[string]string{
 		label: "true", "pod-security.kubernetes.io/enforce": "restricted",
 	}}}
-	for _, object := range append([]client.Object{ns}, objects(o.Namespace, p.id, o.Image)...) {
+	all := append([]client.Object{ns}, objects(o.Namespace, p.id, o.Image)...)
+	if o.routes {
+		all = all[:2] // without Services
+	}
+	for _, object := range all {
 		if err := p.Create(ctx, object, client.FieldOwner(manifest.FieldManager)); err != nil {
 			return p.Failed(err, "creating %s", cluster.Title(object))
 		}
@@ -305,7 +321,9 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 	deadline := time.Now().Add(settling)
 	for {
 		rows, err = p.ask(ctx, o, places)
-		ok := !slices.ContainsFunc(rows, func(r Result) bool { return r.Route != OK || r.Name != OK || !r.hasVIP() })
+		ok := !slices.ContainsFunc(rows, func(r Result) bool {
+			return r.Route != OK || failed(r.Name) || failed(r.VIP)
+		})
 		if ok || err != nil || time.Now().After(deadline) {
 			return rows, err
 		}
@@ -319,9 +337,11 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 
 // ask asks from the Pod of one cluster.
 func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
-	imp, err := p.imported(ctx, o.Namespace, vipName)
-	if err != nil {
-		return nil, p.Failed(err, "reading ServiceImport %s", vipName)
+	var imp *mcsv1beta1.ServiceImport
+	if !o.routes {
+		if imp, err = p.imported(ctx, o.Namespace, vipName); err != nil {
+			return nil, p.Failed(err, "reading ServiceImport %s", vipName)
+		}
 	}
 	vips := map[corev1.IPFamily]netip.Addr{}
 	if imp != nil {
@@ -333,8 +353,11 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 	}
 	zone := "." + o.Namespace + ".svc.clusterset.local."
 	var names, pods []netip.Addr
-	nameErr := p.get(ctx, "/resolve?name="+vipName+zone, &names)
-	podsErr := p.get(ctx, "/resolve?name="+headlessName+zone, &pods)
+	var nameErr, podsErr error
+	if !o.routes {
+		nameErr = p.get(ctx, "/resolve?name="+vipName+zone, &names)
+		podsErr = p.get(ctx, "/resolve?name="+headlessName+zone, &pods)
+	}
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if _, has := p.addresses()[family]; !has {
 			continue
@@ -353,17 +376,19 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			r := Result{From: p.id, To: to.id, Family: family, Route: OK, Name: OK, VIP: OK}
 			var direct map[string]int
 			if err := p.connect(ctx, address, port, 1, &direct); err != nil {
-				r.Route = failed(err)
+				r.Route = said(err)
 			} else if direct[to.id] == 0 {
 				r.Route = fmt.Sprintf("another program answers at %s", address)
 			}
 			switch {
+			case o.routes:
+				r.Name = None
 			case podsErr != nil:
-				r.Name = failed(podsErr)
+				r.Name = said(podsErr)
 			case !slices.Contains(pods, address):
 				r.Name = fmt.Sprintf("%s is missing in the answer for %s", address, headlessName)
 			case nameErr != nil:
-				r.Name = failed(nameErr)
+				r.Name = said(nameErr)
 			case hasVIP && !slices.Contains(names, vip):
 				r.Name = fmt.Sprintf("the answer for %s does not contain the VIP %s", vipName, vip)
 			}
@@ -373,7 +398,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			case !hasVIP:
 				r.VIP = "the import has no VIP of this family"
 			case vipErr != nil:
-				r.VIP = failed(vipErr)
+				r.VIP = said(vipErr)
 			case answers[to.id] == 0:
 				r.VIP = fmt.Sprintf("%d connections to %s did not reach %s", total(answers), vip, to.id)
 			}
@@ -393,7 +418,7 @@ func total(answers map[string]int) (n int) {
 	return n
 }
 
-func failed(err error) string { return strings.TrimSpace(err.Error()) }
+func said(err error) string { return strings.TrimSpace(err.Error()) }
 
 // connect has the Pod connect to an address.
 func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times int, answers *map[string]int) error {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // member is a cluster of these objects.
@@ -114,6 +117,36 @@ func TestALostPortForwardIsNoFinding(t *testing.T) {
 	server.Close()
 	rows, err = east.ask(t.Context(), options(), []*place{east})
 	if err == nil || len(rows) > 0 || !strings.Contains(err.Error(), "context east: port-forward to Pod probe failed") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestBeforeAnybodyHasJoinedRoutesAreTried, and nothing else; where only some have, the others are named.
+func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
+	property := func(name, value string) client.Object {
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	}
+	east, west := member("east"), member("west", property(clusterset.PropertyID, "west"),
+		property(clusterset.PropertySet, "blue"))
+	if _, _, err := members(t.Context(), []*cluster.Cluster{east.Cluster, west.Cluster}); err == nil ||
+		!strings.Contains(err.Error(), "context east is a member of no ClusterSet, and others are") {
+		t.Errorf("one has joined: %v", err)
+	}
+	out, set, err := members(t.Context(), []*cluster.Cluster{east.Cluster, member("south").Cluster})
+	if err != nil || set != "" || len(out) != 2 || out[1].id != "context south" {
+		t.Errorf("%q, %v, %v", set, out, err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"east": 1}`)
+	}))
+	defer server.Close()
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+	o := options()
+	o.routes = true
+	rows, err := east.ask(t.Context(), o, []*place{east})
+	if err != nil || len(rows) != 1 || rows[0] != (Result{"east", "east", corev1.IPv4Protocol, OK, None, None}) {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
