@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -280,4 +282,39 @@ func within(t *testing.T, limit time.Duration, what string, ask func(ctx context
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// nodes has the clusters run what is deployed in them, until the test ends.
+func (e *environment) nodes(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		e.node(t, name)
+	}
+}
+
+func (e *environment) node(t *testing.T, name string) *lab.Kubelet {
+	t.Helper()
+	k, err := lab.StartKubelet(e.planes[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.kubelets[name] = k
+	t.Cleanup(k.Stop)
+	return k
+}
+
+// healthy checks that the hub shows all these members as healthy, with a version.
+func (e *environment) healthy(ctx context.Context, ids ...string) error {
+	for _, id := range ids {
+		p := &inventoryv1alpha1.ClusterProfile{}
+		if err := e.admin["hub"].Get(ctx, client.ObjectKey{Namespace: "clusterset", Name: id}, p); err != nil {
+			return err
+		}
+		for _, c := range []string{inventoryv1alpha1.ConditionJoined, inventoryv1alpha1.ConditionControlPlaneHealthy} {
+			if !meta.IsStatusConditionTrue(p.Status.Conditions, c) || p.Status.Version.Kubernetes == "" {
+				return fmt.Errorf("%s: %+v", id, p.Status)
+			}
+		}
+	}
+	return nil
 }

@@ -247,19 +247,6 @@ var causes = []struct {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent",
 			"the hub no longer shows it")}
 	}, "held: the hub no longer shows it"},
-	{"a cluster that is dead", func(f *world) {
-		noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-		dead := coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{
-				Labels:      map[string]string{liveness.LabelSource: "east"},
-				Annotations: map[string]string{},
-			},
-		}
-		dead.Spec.RenewTime = &noon
-		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
-		f.Leases = []coordinationv1.Lease{dead}
-	}, "x cluster east has expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; " +
-		"clients here do not get its endpoints (onExpiry: Remove)"},
 	{"T3 a cluster that is damped", func(f *world) {
 		damped := dead("east")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
@@ -275,18 +262,10 @@ var causes = []struct {
 	}, "x cluster east has expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while " +
 		"others did; clients here do not get its endpoints (onExpiry: Remove)"},
 	{"a cluster whose agent is silent", func(f *world) {
-		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
-		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
-		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
-		f.Leases = []coordinationv1.Lease{silent}
+		f.Leases = []coordinationv1.Lease{reached(reach.Serving)}
 	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay for an hour"},
 	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *world) {
-		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
-		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
-		reach.Restored(reach.Stored{State: reach.Silent, Since: at}, at).Write(&silent, 0)
-		f.Leases = []coordinationv1.Lease{silent}
+		f.Leases = []coordinationv1.Lease{reached(reach.Silent)}
 	}, "since 2026-01-01T12:00:09Z its agent does not answer here: its endpoints stay until its Lease has expired"},
 	{"onExpiry keeps the endpoints", func(f *world) {
 		kept := dead("east")
@@ -341,6 +320,15 @@ func TestTheCauseIsNamed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reached is the Lease of east, whose agent has been in a state since a time.
+func reached(state reach.State) coordinationv1.Lease {
+	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
+	at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
+	reach.Restored(reach.Stored{State: state, Since: at}, at).Write(&lease, 0)
+	return lease
 }
 
 func text(r *explain.Report) string {

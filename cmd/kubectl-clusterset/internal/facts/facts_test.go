@@ -3,9 +3,12 @@ package facts
 import (
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
@@ -74,6 +77,21 @@ func TestWhatOfADeploymentIsMissing(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestHowFarAClockIsAhead is what a Lease shows: its holder's clock against that of its API server.
+func TestHowFarAClockIsAhead(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		at, renewed := metav1.NewTime(now), metav1.NewMicroTime(now.Add(ahead))
+		lease := coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+		}
+		if seen, got, ok := Renewed(&lease); !ok || got != ahead || !seen.Equal(now) {
+			t.Errorf("%v, %v, %v", seen, got, ok)
 		}
 	}
 }
