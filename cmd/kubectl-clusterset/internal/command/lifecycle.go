@@ -59,12 +59,8 @@ including during leave (which needs the hub).`,
 			if o.Hub, err = r.hub(false); err != nil {
 				return err
 			}
-			if o.Member, err = r.member(); err != nil {
+			if o.Member, err = r.ofMember(cmd, &o.Options, dryRun); err != nil {
 				return err
-			}
-			r.options(&o.Options, dryRun)
-			if !cmd.Flags().Changed("hub-namespace") {
-				o.HubNamespace = "" // that of the membership
 			}
 			return lifecycle.Join(cmd.Context(), &o)
 		},
@@ -82,6 +78,14 @@ including during leave (which needs the hub).`,
 		"lifetime of the token and of its renewals, 10m to 24h (default: keep current; 24h on first join)")
 	flags.BoolVar(&o.Renew, "renew", false, "only replace the credentials of a member")
 	return cmd
+}
+
+// ofMember fills in the options of a command for a member, and returns that.
+func (r *root) ofMember(cmd *cobra.Command, o *lifecycle.Options, dryRun cluster.DryRun) (*cluster.Cluster, error) {
+	if r.options(o, dryRun); !cmd.Flags().Changed("hub-namespace") {
+		o.HubNamespace = "" // that of the membership
+	}
+	return r.member()
 }
 
 func (r *root) leave() *cobra.Command {
@@ -102,12 +106,8 @@ command asks first. It also undoes an unfinished join.`,
 			if o.Hub, err = r.namedHub(); err != nil {
 				return err
 			}
-			if o.Member, err = r.member(); err != nil {
+			if o.Member, err = r.ofMember(cmd, &o.Options, dryRun); err != nil {
 				return err
-			}
-			r.options(&o.Options, dryRun)
-			if !cmd.Flags().Changed("hub-namespace") {
-				o.HubNamespace = "" // that of the membership
 			}
 			if o.Out = r.out; !yes {
 				o.Confirm = cmd.InOrStdin()

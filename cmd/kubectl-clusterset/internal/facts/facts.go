@@ -1,0 +1,253 @@
+// Package facts holds what commands that write and the checks both know: remedies, what a cluster is in ClusterSets,
+// and what Leases and Deployments show. It reads no cluster itself.
+package facts
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// Commands of steps.
+const (
+	Join       = "kubectl clusterset join --hub-context=HUB"
+	Init       = "kubectl clusterset init --hub-context=HUB"
+	Leave      = "kubectl clusterset leave --hub-context=HUB"
+	Doctor     = "kubectl clusterset doctor"
+	ScaleAgent = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas="
+	// InstallDNS is the one for all that dns install brings.
+	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
+)
+
+// Oldest is the oldest Kubernetes version that members and hubs may have.
+const Oldest = "1.32"
+
+// TooOld reports whether a Kubernetes version is below Oldest; false if it cannot be parsed.
+func TooOld(v string) bool {
+	parsed, err := version.ParseGeneric(v)
+	return err == nil && parsed.LessThan(version.MustParseGeneric(Oldest))
+}
+
+// Version returns the tag of the image of a Deployment's first container: "" without a Deployment, "unknown" without a
+// tag.
+func Version(d *appsv1.Deployment) string {
+	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	return Tag(d.Spec.Template.Spec.Containers[0].Image)
+}
+
+// Tag returns the tag of an image: "" for none, "unknown" for one without.
+func Tag(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+		return image[colon+1:]
+	}
+	if image == "" {
+		return ""
+	}
+	return "unknown"
+}
+
+// Role is what a cluster is in ClusterSets. What could not be read is missing.
+type Role struct {
+	HubOf    []string // ClusterSets
+	MemberOf string   // a ClusterSet, or ""
+	Server   string   // the URL of that ClusterSet's hub, or ""
+}
+
+// NoSet is the error if a cluster that was named as the hub has no ClusterSet in a namespace. The remedy is for a
+// cluster that could become the hub.
+func (r *Role) NoSet(namespace, remedy string) error {
+	switch {
+	case len(r.HubOf) > 0:
+		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet; it is the hub of: %s",
+			namespace, strings.Join(r.HubOf, ", ")), "name another with --hub-namespace")
+	case r.MemberOf != "":
+		return report.WithRemedy(fmt.Errorf("the cluster that you named as the hub %s; its namespace %s holds no "+
+			"ClusterSet", r, namespace), "name that hub with --hub-context")
+	}
+	return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet", namespace), remedy)
+}
+
+// OnlyHub is the error of a command for a member in a hub that is none.
+func (r *Role) OnlyHub() error {
+	if r.MemberOf != "" || len(r.HubOf) == 0 {
+		return nil
+	}
+	return report.WithRemedy(fmt.Errorf("this cluster is no member: it is the hub of ClusterSet %s",
+		strings.Join(r.HubOf, ", ")), "name a member with --context")
+}
+
+// String says what a member is.
+func (r *Role) String() string {
+	s := "is a member of ClusterSet " + r.MemberOf
+	if r.Server != "" {
+		s += ", whose hub is " + r.Server
+	}
+	return s
+}
+
+// Renewed returns when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead
+// of that one, to the second. ok is false if the Lease does not show it.
+func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok bool) {
+	if lease.Spec.RenewTime == nil {
+		return at, 0, false
+	}
+	for _, f := range lease.ManagedFields {
+		if f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	if at.IsZero() {
+		return at, 0, false
+	}
+	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
+}
+
+// Expired reports whether a Lease was not renewed for its duration, at now of its API server's clock. A Lease that does
+// not show when it was renewed, or for how long, has expired.
+func Expired(lease *coordinationv1.Lease, now time.Time) bool {
+	at, _, ok := Renewed(lease)
+	if !ok || lease.Spec.LeaseDurationSeconds == nil {
+		return true
+	}
+	return now.Sub(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
+}
+
+// HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among
+// the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
+// not known.
+func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
+	lease := Named(leases, clusterset.LeaseRenewed)
+	if lease == nil {
+		return at, false, false
+	}
+	at, _, ok = Renewed(lease)
+	return at, ok && Expired(lease, now), ok
+}
+
+// AgentLease is the Lease in clusterset-system that the leading agent of a member renews.
+const AgentLease = "clusterset-controller"
+
+// Named returns the Lease with that name, or nil.
+func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
+	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &leases[i]
+}
+
+// RenewsElsewhere reports whether a member's agent renews its Lease on another hub. By the member's leases, at now, the
+// agent renews it; by lease, the one on this hub at hubNow, it does not. lease is nil if this hub has none.
+func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
+	_, expired, ok := HubSeen(leases, now)
+	return ok && !expired && (lease == nil || Expired(lease, hubNow))
+}
+
+// RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the
+// first Pod that waits.
+func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done bool, why string) {
+	want, st := ptr.Deref(d.Spec.Replicas, 1), &d.Status
+	available = min(available, want)
+	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= available &&
+		st.Replicas <= st.UpdatedReplicas {
+		return true, ""
+	}
+	old := st.Replicas - st.UpdatedReplicas // the Deployment keeps those that are available
+	why = fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
+	for i := range pods {
+		if w := Waiting(&pods[i]); w != "" {
+			return false, why + "; " + w
+		}
+	}
+	return false, why
+}
+
+// Down is why a Deployment does not run as it should, and the command that shows more.
+type Down struct{ Why, Look string }
+
+// Missing returns why replicas of a Deployment are missing or old, as during each rollout; nil if all are new and
+// available, or there is no Deployment.
+func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
+	if d == nil {
+		return nil
+	}
+	kubectl := "kubectl -n " + d.Namespace
+	if ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		return &Down{fmt.Sprintf("Deployment %s is scaled to 0", d.Name),
+			kubectl + " scale deployment " + d.Name + " --replicas=2"}
+	}
+	done, why := RolledOut(d, pods, math.MaxInt32)
+	if done {
+		return nil
+	}
+	look := kubectl + " describe deployment " + d.Name
+	for i := range pods {
+		if w := Waiting(&pods[i]); w != "" {
+			look = LookAt(&pods[i], w)
+			break
+		}
+	}
+	return &Down{fmt.Sprintf("Deployment %s: %s", d.Name, why), look}
+}
+
+// LookAt is the command that shows more about a Pod that waits.
+func LookAt(p *corev1.Pod, why string) string {
+	kubectl := "kubectl -n " + p.Namespace
+	if NoImage(why) || len(p.Status.ContainerStatuses) == 0 {
+		return kubectl + " describe pod " + p.Name
+	}
+	return kubectl + " logs " + p.Name + " --tail=5"
+}
+
+const pullFailed = "ErrImagePull"
+
+// Ended reports whether a Pod has ended, as after an eviction. Its Deployment has replaced it, and does not delete it.
+func Ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// Waiting returns why a Pod does not run, or "". A Pod that has ended waits for nothing.
+func Waiting(p *corev1.Pod) string {
+	if Ended(p) {
+		return ""
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		switch w := s.State.Waiting; {
+		case w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
+			reason, message := w.Reason, w.Message
+			if _, cause, ok := strings.Cut(message, pullFailed+": "); ok && reason == "ImagePullBackOff" {
+				reason, message = pullFailed, cause // the same failure between two attempts
+			}
+			return fmt.Sprintf("pod %s: %s: %s", p.Name, reason, message)
+		case s.LastTerminationState.Terminated != nil && !s.Ready:
+			t := s.LastTerminationState.Terminated
+			return fmt.Sprintf("pod %s: ended %d times, at last with %s, exit status %d", p.Name, s.RestartCount,
+				t.Reason, t.ExitCode)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
+		}
+	}
+	return ""
+}
+
+// NoImage reports whether a reason of Waiting is that no image can be pulled.
+func NoImage(why string) bool {
+	return strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName")
+}
