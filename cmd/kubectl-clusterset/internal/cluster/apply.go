@@ -243,22 +243,25 @@ func Confirm(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// Waiting returns a function that says a reason for waiting, once, if it has stood for 10 s. What passes by itself
-// sooner is none that a user could act on. The first time, it says for how long it waits at most.
-func (say Say) Waiting(what string, timeout time.Duration) func(why string) {
+// Until is the function Until, and says a reason for waiting, once, if it has stood for 10 s. What passes by itself
+// sooner is none that a user could act on. The first time, it says for how long it waits for what at most.
+func (say Say) Until(ctx context.Context, limit time.Duration, what string, look func(context.Context) (done bool,
+	why string, err error)) error {
 	last, said, since := "", map[string]bool{}, time.Now()
-	return func(why string) {
+	return Until(ctx, limit, func(ctx context.Context) (bool, string, error) {
+		done, why, err := look(ctx)
 		if why != last {
 			last, since = why, time.Now()
 		}
-		if why == "" || said[why] || time.Since(since) < 10*time.Second {
-			return
+		if done || why == "" || said[why] || time.Since(since) < 10*time.Second {
+			return done, why, err
 		}
 		if len(said) == 0 {
-			say("waiting up to %v for %s: %s", timeout, what, why)
+			say("waiting up to %v for %s: %s", limit, what, why)
 		} else {
 			say("waiting for %s: %s", what, why)
 		}
 		said[why] = true
-	}
+		return false, why, err
+	})
 }

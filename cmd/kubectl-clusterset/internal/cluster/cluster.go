@@ -236,8 +236,8 @@ func (c *Cluster) PodsOf(ctx context.Context, d *appsv1.Deployment) ([]corev1.Po
 // AwaitRollout waits until all replicas of a Deployment are new, and so many of them available, or all if it has fewer.
 func (c *Cluster) AwaitRollout(ctx context.Context, name types.NamespacedName, available int32, limit time.Duration,
 	say Say) error {
-	waiting := say.Waiting("the new replicas of Deployment "+name.Name, limit)
-	return Until(ctx, limit, func(ctx context.Context) (bool, string, error) {
+	what := "the new replicas of Deployment " + name.Name
+	return say.Until(ctx, limit, what, func(ctx context.Context) (bool, string, error) {
 		d := &appsv1.Deployment{}
 		if err := c.Get(ctx, name, d); err != nil {
 			return false, "", err
@@ -247,7 +247,6 @@ func (c *Cluster) AwaitRollout(ctx context.Context, name types.NamespacedName, a
 			return false, "", err
 		}
 		done, why := facts.RolledOut(d, pods, available)
-		waiting(why)
 		return done, why, nil
 	})
 }

@@ -208,8 +208,7 @@ func (j *join) await(ctx context.Context) error {
 		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"),
 			j.Flags.Here(facts.ScaleAgent+"2"))
 	}
-	say := j.Say.Waiting("the agent", j.Timeout)
-	err = cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
+	err = j.Say.Until(ctx, j.Timeout, "the agent", func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)
 		if err != nil {
 			return false, "", err
@@ -236,7 +235,6 @@ func (j *join) await(ctx context.Context) error {
 		default:
 			return true, "", nil
 		}
-		say(why)
 		return false, why, nil
 	})
 	if err != nil {

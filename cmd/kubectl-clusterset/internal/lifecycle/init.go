@@ -229,10 +229,9 @@ func trialWrites(namespace, forger string) []trialWrite {
 
 // awaitHub waits until the hub's controller renews its Lease as leader. An earlier renewal proves nothing.
 func (o *Options) awaitHub(ctx context.Context) error {
-	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
 	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}
 	was := ""
-	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+	err := o.Say.Until(ctx, o.Timeout, "clusterset-controller hub", func(ctx context.Context) (bool, string, error) {
 		lease := &coordinationv1.Lease{}
 		if err := o.Hub.Get(ctx, name, lease); client.IgnoreNotFound(err) != nil {
 			return false, "", err
@@ -243,9 +242,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 			}
 			was = r.String()
 		}
-		why := hubPodsWait(ctx, o)
-		say(why)
-		return false, why, nil
+		return false, hubPodsWait(ctx, o), nil
 	})
 	if err != nil {
 		return report.WithRemedy(o.Hub.Failed(err, "starting clusterset-controller hub"),

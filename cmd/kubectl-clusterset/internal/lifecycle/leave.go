@@ -265,15 +265,12 @@ func (l *leave) withdraw(ctx context.Context) error {
 	}
 	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
 		l.setProperty.Spec.Value)
-	say := l.Say.Waiting("the agent", l.Timeout)
-	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+	err := l.Say.Until(ctx, l.Timeout, "the agent", func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Property(ctx, l.Member, clusterset.PropertySet)
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
-		why := whyNoMember(ctx, l.Member)
-		say(why)
-		return false, why, nil
+		return false, whyNoMember(ctx, l.Member), nil
 	})
 	if err != nil {
 		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"), report.DocsLeaving)
@@ -480,8 +477,7 @@ func (l *leave) inUse(ctx context.Context, id string) (why string, err error) {
 func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	var gone types.UID // of the claim that is deleted
-	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
-	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+	err := o.Say.Until(ctx, o.Timeout, "clusterset-controller hub", func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		switch {
 		case err != nil && !meta.IsNoMatchError(err):
@@ -499,7 +495,6 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		if pods := hubPodsWait(ctx, o); pods != "" {
 			why += "; clusterset-controller hub: " + pods
 		}
-		say(why)
 		return false, why, nil
 	})
 	if err != nil {
