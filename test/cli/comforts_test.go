@@ -68,6 +68,7 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 	run("serviceexport/db unchanged", "export", "db.shop")
 	completed("db\nweb", "export", "--delete", "")
 	completed("db.shop", "explain", "d")
+	completed("db.shop", "plan", "d")
 	for _, side := range []string{"client", "server"} {
 		run("serviceexport/db deleted ("+side+" dry run)", "export", "db", "--delete", "--dry-run="+side)
 		exported(true)
@@ -131,7 +132,7 @@ func (e *environment) changesArePlanned(t *testing.T) {
 		t.Errorf("what is not there: %s", out)
 	}
 	e.refused(t, []string{"either a name or -f FILE"}, "plan", "web.shop", "-f", file, "--context", "east")
-	e.refused(t, []string{`the hub has no member "nowhere"`}, "plan", "web.shop", "--cluster-id=nowhere", "--context=hub")
+	e.refused(t, []string{`the hub has no member "x"`}, "plan", "web.shop", "--cluster-id=x", "--context=hub")
 	e.refused(t, []string{"cluster east was not read"}, "plan", "web.shop", "--cluster-id", "east", "--context", "hub")
 }
 

@@ -41,6 +41,7 @@ import (
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 	Cluster         string           `json:"cluster"`   // in which the exports change
+	Members         int              `json:"members"`   // of the ClusterSet
 	TakesAway       bool             `json:"takesAway"` // something from a member
 	Changes         []Change         `json:"changes"`   // first what takes away
 	Findings        []report.Finding `json:"findings"`
@@ -72,7 +73,8 @@ type Planner struct {
 
 // Plan returns what changes if all is applied.
 func (p *Planner) Plan(ctx context.Context, all map[types.NamespacedName]Applied) (Report, error) {
-	r := Report{TypeMeta: report.Kind("Plan"), Cluster: p.Cluster, Changes: []Change{}, Findings: []report.Finding{}}
+	r := Report{TypeMeta: report.Kind("Plan"), Cluster: p.Cluster, Members: len(p.Hub.Profiles), Changes: []Change{},
+		Findings: []report.Finding{}}
 	byName := func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
 	for _, n := range slices.SortedFunc(maps.Keys(all), byName) {
 		s, name := p.state(n), n.Name+"."+n.Namespace
@@ -314,14 +316,27 @@ func Print(out io.Writer, r *Report) {
 	}
 	var rows [][]string
 	for _, c := range r.Changes {
-		mark := "~"
+		mark, value := "~", strings.TrimPrefix(c.Was+" → "+c.Is, " → ")
+		in := strings.Join(c.Members[:min(len(c.Members), 4)], ", ")
+		switch more := len(c.Members) - 4; {
+		case len(c.Members) == r.Members:
+			in = "every member"
+		case more > 0:
+			in += fmt.Sprintf(" and %d more", more)
+		}
 		switch {
 		case c.TakesAway:
 			mark = "-"
 		case c.Was == "":
 			mark = "+"
 		}
-		rows = append(rows, []string{mark, c.Name, c.What, c.Was, c.Is, strings.Join(c.Members, ", ")})
+		if c.Is == "" {
+			c.What, value = c.What+" goes", c.Was
+		}
+		if value != yes {
+			c.What += ": " + value
+		}
+		rows = append(rows, []string{mark, c.Name, in, c.What})
 	}
-	report.Table(out, "CHANGES (-: something is taken away)", []string{"", "NAME", "WHAT", "WAS", "IS", "IN"}, rows)
+	report.Table(out, "CHANGES (-: something is taken away)", []string{"", "NAME", "IN", "WHAT"}, rows)
 }
