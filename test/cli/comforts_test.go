@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -61,6 +62,7 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 	run("serviceexport/db unchanged", "export", "db.shop")
 	completed("db\nweb", "export", "--delete", "")
 	completed("db.shop", "explain", "d")
+	completed("db.shop", "plan", "d")
 	for _, side := range []string{"client", "server"} {
 		run("serviceexport/db deleted ("+side+" dry run)", "export", "db", "--delete", "--dry-run="+side)
 		exported(true)
@@ -76,6 +78,56 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 	})
 	e.refused(t, []string{"there is no ServiceExport shop/db"}, append([]string{"export", "--delete", "db"}, at...)...)
 	e.refused(t, []string{"there is no Service shop/nothing"}, append([]string{"export", "nothing"}, at...)...)
+}
+
+// changesArePlanned: as docs/traffic.md has it, and in text, for programs, and by the hub's credentials.
+func (e *environment) changesArePlanned(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(e.root, "docs/traffic.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, yaml, _ := strings.Cut(string(page), "```yaml\n")
+	yaml, _, _ = strings.Cut(yaml, "```")
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for line := range strings.Lines(string(page)) {
+		args, found := strings.CutPrefix(line, "    kubectl clusterset plan ")
+		if !found {
+			continue
+		}
+		ran++
+		r := e.run(t, append([]string{"plan"}, strings.Fields(strings.Replace(args, "shop.yaml", file, 1))...)...)
+		takes := strings.Contains(args, "--delete")
+		if code := r.code(); code != map[bool]int{true: 2, false: 0}[takes] || !strings.Contains(r.stdout, "CHANGES") {
+			t.Errorf("plan %s: exit status %d\n%s%s", args, code, r.stdout, r.stderr)
+		}
+	}
+	if ran != 3 {
+		t.Errorf("%d commands of the page were run", ran)
+	}
+	var report struct {
+		Kind      string
+		TakesAway bool
+		Changes   []struct{ Name, What string }
+	}
+	r := e.run(t, "plan", "shop/web", "--delete", "--context", "west", "-o", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code() != 2 || report.Kind != "Plan" ||
+		!report.TakesAway || len(report.Changes) == 0 || report.Changes[0].Name != "web.shop" {
+		t.Errorf("%v: exit status %d\n%s%s", err, r.code(), r.stdout, r.stderr)
+	}
+	if out := e.ok(t, "plan", "web.shop", "--context", "east").stdout; out != "nothing changes\n" {
+		t.Errorf("an export as it is: %s", out)
+	}
+	if out := e.ok(t, "plan", "nothing", "-n", "shop", "--context", "east").stdout; !strings.Contains(out,
+		"nothing.shop would not be exported: There is no Service shop/nothing") {
+		t.Errorf("what is not there: %s", out)
+	}
+	e.refused(t, []string{"either a name or -f FILE"}, "plan", "web.shop", "-f", file, "--context", "east")
+	e.refused(t, []string{`the hub has no member "x"`}, "plan", "web.shop", "--cluster-id=x", "--context=hub")
+	e.refused(t, []string{"cluster east was not read"}, "plan", "web.shop", "--cluster-id", "east", "--context", "hub")
 }
 
 // whatIsGatheredHasNoCredentials: neither the hub's token, nor what somebody wrote into a Secret, an environment, an
@@ -129,13 +181,13 @@ func (e *environment) whatIsGatheredHasNoCredentials(t *testing.T) {
 	}
 }
 
-// anArchiveAnswersAsTheClusters: status, doctor and explain print of it what they print of the clusters.
+// anArchiveAnswersAsTheClusters: status, doctor, explain and plan print of it what they print of the clusters.
 func (e *environment) anArchiveAnswersAsTheClusters(t *testing.T, file string) {
 	t.Helper()
 	at := []string{"--context", "east", "--hub-context", "hub"}
 	for _, args := range [][]string{{"status", "-o", "wide"}, {"doctor", "-o", "wide"},
 		{"explain", "web.shop", "-o", "wide"},
-		{"explain", "nothing.shop"}} {
+		{"explain", "nothing.shop"}, {"plan", "web.shop", "--delete"}} {
 		var live, again string
 		within(t, limit, strings.Join(args, " "), func(context.Context) error { // the clusters may change in between
 			flags := at

@@ -59,6 +59,7 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	golden("doctor-wide", "doctor", "--context", "east", "--hub-context", "hub", "-o", "wide")
 	e.fewRequests(t)
 	e.servicesAreExportedByName(t)
+	e.changesArePlanned(t)
 	e.whatIsGatheredHasNoCredentials(t)
 
 	golden("leave-declined", "leave", "--context", "west", "--hub-context", "hub")

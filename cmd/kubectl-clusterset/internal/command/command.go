@@ -45,7 +45,7 @@ name "this cluster", --hub-kubeconfig and --hub-context the hub. Flags come afte
 var groups = []struct{ title, commands string }{
 	{"Set up:", "init join leave evict dns"},
 	{"Look:", "status explain doctor verify"},
-	{"Use:", "export"},
+	{"Use:", "export plan"},
 }
 
 // New returns the command.
@@ -67,7 +67,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), newEvict(r), r.dns(), r.status(), r.explain(),
-		r.doctor(), newVerify(r), newExport(r), newGather(r)} {
+		r.doctor(), newVerify(r), newExport(r), newPlan(r), newGather(r)} {
 		for _, g := range groups {
 			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
 				sub.GroupID = g.title

@@ -50,8 +50,8 @@ func (r *root) complete(root *cobra.Command) {
 	}
 }
 
-// names completes one argument with the names of objects that name gives: for explain those of all namespaces, for
-// evict those of the ClusterSet's, else those of --namespace.
+// names completes one argument with the names of objects that name gives: for explain and plan those of all namespaces,
+// for evict those of the ClusterSet's, else those of --namespace.
 func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList, name func(client.Object) string,
 ) completer {
 	return func(cmd *cobra.Command, args []string, typed string) (out []string, d cobra.ShellCompDirective) {
@@ -62,7 +62,7 @@ func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList
 		}
 		namespace, _, _ := r.config.ToRawKubeConfigLoader().Namespace()
 		switch cmd.Name() {
-		case "explain":
+		case "explain", "plan":
 			namespace = ""
 		case "evict":
 			namespace = r.hubNamespace
