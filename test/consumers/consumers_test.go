@@ -231,8 +231,9 @@ export one ClusterSetIP Service, and asks them by xDS as their proxies do. Both 
 connections would go, without any slice made for these readers (before) and now: through 200 changes of Pods,
 ` + "`local,any`" + `, no local endpoint, and the loss and return of a cluster. No traffic is sent.
 
-With ` + "`ENABLE_MCS_*`" + ` Istio puts a Service of its own in front of the VIP. It has no endpoints of
-clusters that Istio has no remote secret of. Leave these flags off.
+With ` + "`ENABLE_MCS_*`" + ` Istio makes a Service of its own with the cluster's addresses of the name, and of that one and
+the derived Service takes the older. Its own has no endpoints of clusters that Istio has no remote secret of. Leave
+these flags off.
 
 | consumer | version | asked for | saw before | sees now |
 | --- | --- | --- | --- | --- |

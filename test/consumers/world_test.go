@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -121,10 +122,18 @@ func (w *world) export(t *testing.T, cluster string) {
 		account := &corev1.ServiceAccount{ObjectMeta: meta("default")}
 		return w.client[cluster].Get(t.Context(), client.ObjectKeyFromObject(account), account)
 	})
-	w.create(t, cluster, svc, &mcsv1beta1.ServiceExport{ObjectMeta: meta(service)})
+	w.create(t, cluster, svc)
 	for range 6 {
 		w.add(t, cluster)
 	}
+	// Of two Services of one name, Istio takes the older one, and of one second the first by name.
+	w.wait(t, "the next second", func() error {
+		if !time.Now().Truncate(time.Second).After(svc.CreationTimestamp.Time) {
+			return errors.New("a derived Service could be as old as the cluster's own")
+		}
+		return nil
+	})
+	w.create(t, cluster, &mcsv1beta1.ServiceExport{ObjectMeta: meta(service)})
 }
 
 func (w *world) create(t *testing.T, cluster string, objects ...client.Object) {
