@@ -118,7 +118,7 @@ func (e *environment) changesArePlanned(t *testing.T) {
 		!report.TakesAway || len(report.Changes) == 0 || report.Changes[0].Name != "web.shop" {
 		t.Errorf("%v: exit status %d\n%s%s", err, r.code(), r.stdout, r.stderr)
 	}
-	if out := e.ok(t, "plan", "web.shop", "--context", "east").stdout; out != "nothing changes\n" {
+	if out := e.ok(t, "plan", "web.shop", "--context", "east").stdout; out != "Applied in cluster east: 0 changes\n" {
 		t.Errorf("an export as it is: %s", out)
 	}
 	if out := e.ok(t, "plan", "nothing", "-n", "shop", "--context", "east").stdout; !strings.Contains(out,

@@ -69,6 +69,9 @@ func foretell(seed uint64, changes int, kinds map[string]int) (err error) {
 	}()
 	w.settle()
 	w.quiet = true
+	for _, n := range names {
+		w.createNamespace(w.members[0], n) // if nobody has it
+	}
 	for _, m := range w.members {
 		for _, n := range names {
 			if w.chance(0.6) {

@@ -310,10 +310,9 @@ func compare(name string, before, after *preview.Import) (out []Change) {
 
 // Print writes the report for people.
 func Print(out io.Writer, r *Report) {
+	summary := map[bool]string{true: ", and something is taken away (-)"}[r.TakesAway]
+	fmt.Fprintf(out, "Applied in cluster %s: %s%s\n", r.Cluster, report.Number(len(r.Changes), "change"), summary)
 	report.Print(out, r.Findings)
-	if len(r.Changes) == 0 {
-		fmt.Fprintln(out, "nothing changes")
-	}
 	var rows [][]string
 	for _, c := range r.Changes {
 		mark, value := "~", strings.TrimPrefix(c.Was+" → "+c.Is, " → ")
@@ -338,5 +337,5 @@ func Print(out io.Writer, r *Report) {
 		}
 		rows = append(rows, []string{mark, c.Name, in, c.What})
 	}
-	report.Table(out, "CHANGES (-: something is taken away)", []string{"", "NAME", "IN", "WHAT"}, rows)
+	report.Table(out, "CHANGES", []string{"", "NAME", "IN", "WHAT"}, rows)
 }

@@ -173,8 +173,9 @@ func TestTheLastExporterTakesTheNameAway(t *testing.T) {
 	}
 	var out strings.Builder
 	plan.Print(&out, &r)
-	const want = `
-CHANGES (-: something is taken away)
+	const want = `Applied in cluster east: 1 change, and something is taken away (-)
+
+CHANGES
       NAME       IN             WHAT
   -   web.shop   every member   name goes
 `
