@@ -235,7 +235,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	restored := h.last != nil && wentBack(h.last, previous, lease)
 	h.contested, h.foreign = false, foreign{}
 	if restored {
-		h.hubLost, h.published = true, h.lastWrite(h.last.Spec.RenewTime)
+		h.hubLost, h.published = true, lastWrite(h.last.Spec.RenewTime, h.interval)
 	}
 	h.mu.Unlock()
 	h.last, h.stale = lease, false

@@ -102,8 +102,8 @@ func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
 // lastWrite returns the time by which a process has written to the hub if renewed is the last renewal that it stored.
 // It stays as it is when this process renews: revisions that follow the clock of later renewals would be higher than
 // those of the next process.
-func (h *Heartbeat) lastWrite(renewed *metav1.MicroTime) time.Time {
-	return renewed.Add(4 * h.interval)
+func lastWrite(renewed *metav1.MicroTime, interval time.Duration) time.Time {
+	return renewed.Add(4 * interval)
 }
 
 // leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
@@ -140,7 +140,7 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 			h.lastRenewTime = stored.Spec.RenewTime
 		}
 		if h.last == nil && stored.Spec.RenewTime != nil {
-			h.published = h.lastWrite(stored.Spec.RenewTime)
+			h.published = lastWrite(stored.Spec.RenewTime, h.interval)
 		}
 	}
 	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)
