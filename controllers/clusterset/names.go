@@ -66,8 +66,8 @@ const (
 
 // LeaseRenewed in a member's namespace clusterset-system has in AnnotationRenewed the version of the member's Lease
 // on the hub that its agent wrote last.
-// AnnotationAskedBy, in the Lease on the hub, names the process that asks whether the holder reaches its API server. The
-// holder's renewals keep it.
+// AnnotationAskedBy, in the Lease on the hub, names the process that asks whether the holder reaches its API server.
+// The holder's renewals keep it.
 const (
 	LeaseRenewed      = "hub-renewed"
 	AnnotationRenewed = "clusterset-dns.io/renewed"

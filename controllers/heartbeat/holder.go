@@ -27,8 +27,8 @@ import (
 // The holder may be this cluster's former leader, cut off from its own API server: it keeps its leadership, because it
 // cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's
 // original. So the elected agent asks by a change of the Lease, and whoever finds its Lease changed reads its own API
-// server before it renews: an original renews, a former leader cannot. A renewal that does not show the question was made
-// on a hub that has lost it: the agent asks again.
+// server before it renews: an original renews, a former leader cannot. A renewal that does not show the question was
+// made on a hub that has lost it: the agent asks again.
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")

@@ -84,7 +84,8 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 	}
 }
 
-// TestARestoredHubShowsNoHigherRevisionThanTheNextProcessWrites: revisions follow this time where the clock is behind it.
+// TestARestoredHubShowsNoHigherRevisionThanTheNextProcessWrites: where the clock is behind this time, revisions follow
+// it.
 func TestARestoredHubShowsNoHigherRevisionThanTheNextProcessWrites(t *testing.T) {
 	now := start
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})

@@ -84,7 +84,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		cmd.AddCommand(sub)
 	}
 	advise(cmd)
-	r.complete(cmd)
+	complete(r, cmd)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: noArgs, Hidden: true,

@@ -18,7 +18,7 @@ import (
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
 // complete registers completions: of contexts from the kubeconfig, and of names from the clusters.
-func (r *root) complete(root *cobra.Command) {
+func complete(r *root, root *cobra.Command) {
 	contexts := func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
 		if cfg, err := r.config.ToRawKubeConfigLoader().RawConfig(); err == nil {
 			for name := range cfg.Contexts {
