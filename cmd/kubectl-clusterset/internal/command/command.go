@@ -43,7 +43,7 @@ name "this cluster", --hub-kubeconfig and --hub-context the hub. Flags come afte
 // groups are the headings of the help, with their commands.
 var groups = []struct{ title, commands string }{
 	{"Set up:", "init join leave evict dns"},
-	{"Look:", "status explain doctor verify"},
+	{"Look:", "status explain doctor verify ui"},
 	{"Use:", "export"},
 }
 
@@ -66,7 +66,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), newEvict(r), r.dns(), r.status(), r.explain(),
-		r.doctor(), newVerify(r), newExport(r), newUnexport(r), newGather(r)} {
+		r.doctor(), newVerify(r), newUI(r), newExport(r), newUnexport(r), newGather(r)} {
 		for _, g := range groups {
 			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
 				sub.GroupID = g.title
@@ -301,20 +301,29 @@ func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
 // format is the value of --output.
 type format string
 
-func (f *format) add(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", "json, yaml or wide")
-	complete := cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp)
+func (f *format) add(cmd *cobra.Command, more ...string) {
+	all := append([]string{"json", "yaml", "wide"}, more...)
+	last := len(all) - 1
+	says := strings.Join(all[:last], ", ") + " or " + all[last]
+	cmd.Flags().VarP(formats{f, all, says}, "output", "o", says)
+	complete := cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
 
+// formats are those that a command has.
+type formats struct {
+	*format
+	all  []string
+	says string
+}
+
 // Set is pflag.Value's.
-func (f *format) Set(s string) error {
-	switch s {
-	case "", "json", "yaml", "wide":
-		*f = format(s)
-		return nil
+func (f formats) Set(s string) error {
+	if s != "" && !slices.Contains(f.all, s) {
+		return errors.New("must be " + f.says)
 	}
-	return errors.New("must be json, yaml or wide")
+	*f.format = format(s)
+	return nil
 }
 
 // String is pflag.Value's.

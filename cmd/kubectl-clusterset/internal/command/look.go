@@ -17,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/ui"
 )
 
 func newGather(r *root) *cobra.Command {
@@ -25,10 +26,11 @@ func newGather(r *root) *cobra.Command {
 		Use:   "gather",
 		Short: "Write a support archive, without credentials",
 		Args:  noArgs,
-		Long: `Write a support archive of this member: our objects, logs, the Corefile, Events, and the reports of
-status and doctor. With --hub-kubeconfig or --hub-context, the hub's side is added. Secrets are not in it, and what
-looks like a credential elsewhere is replaced. Look through the archive before you give it to somebody: it
-has names and addresses of your clusters. status, doctor and explain answer from it with --from.`,
+		Long: `Write a support archive of this member: our objects, logs, the Corefile, Events, the reports of
+status and doctor, and the page of ui. With --hub-kubeconfig or --hub-context, the hub's side is added.
+Secrets are not in it, and what looks like a credential elsewhere is replaced. Look through the archive
+before you give it to somebody: it has names and addresses of your clusters. status, doctor, explain and
+ui answer from it with --from.`,
 		Example: `  kubectl clusterset gather --context east --hub-context hub -f east.tar.gz
   kubectl clusterset doctor --from east.tar.gz`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,8 +56,12 @@ has names and addresses of your clusters. status, doctor and explain answer from
 			if source.Hub != nil {
 				clusters = append(clusters, bundle.Cluster{Cluster: source.Hub, Folder: "hub"})
 			}
+			page, err := ui.File(w)
+			if err != nil {
+				return err
+			}
 			unread, err := bundle.Write(cmd.Context(), out, time.Now(), w.Snapshot, clusters, map[string][]byte{
-				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes()})
+				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes(), "clusterset.html": page})
 			if err = errors.Join(err, out.Close()); err != nil {
 				return fmt.Errorf("writing the archive failed: %w", err)
 			}

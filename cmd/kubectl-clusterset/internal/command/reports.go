@@ -16,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/ui"
 )
 
 const exitCodes = `
@@ -85,11 +86,13 @@ func (r *root) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show members, their exports, and findings", Args: noArgs,
 		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
-agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.
+agent, or with those that --hub-kubeconfig and --hub-context name. With -o html, it is the page of
+kubectl clusterset ui as one file, for a ticket. The command writes nothing.
 
 Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail-on=warning.`,
 		Example: `  kubectl clusterset status --context east
-  kubectl clusterset status --hub-context hub --hub-only -o wide`,
+  kubectl clusterset status --hub-context hub --hub-only -o wide
+  kubectl clusterset status --context hub -o html > clusterset.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w, results, err := r.look(cmd, file, hubOnly)
 			if err != nil {
@@ -99,11 +102,18 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 				return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
 					"if you lack a right, run the command as a cluster admin")
 			}
+			if f == "html" {
+				page, err := ui.File(w)
+				if err == nil {
+					_, err = r.out.Write(page)
+				}
+				return err
+			}
 			all := status.Examine(w, results)
 			return f.write(r.out, all, func(wide bool) { status.Print(r.out, &all, wide, w.Now()) })
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "html")
 	archived(cmd, &file)
 	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
 	return cmd
