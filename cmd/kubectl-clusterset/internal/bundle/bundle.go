@@ -146,17 +146,25 @@ func Load(file string) (*snapshot.Snapshot, error) {
 func marshal(s *snapshot.Snapshot) ([]byte, error) {
 	shown := *s
 	shown.Flags.Kubeconfig, shown.Flags.HubKubeconfig = "", ""
-	text, err := json.Marshal(&shown)
+	tree, err := Clean(&shown)
 	if err != nil {
 		return nil, err
 	}
-	var tree any
+	return yaml.Marshal(tree)
+}
+
+// Clean returns a value, as JSON has it, without what looks like a credential.
+func Clean(v any) (tree any, err error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
 	numbers := json.NewDecoder(bytes.NewReader(text))
 	numbers.UseNumber() // revisions are larger than floats can hold
 	if err := numbers.Decode(&tree); err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(clean(tree))
+	return clean(tree), nil
 }
 
 // clean replaces what looks like a credential in every string, and literal values of environment variables.

@@ -44,7 +44,7 @@ name "this cluster", --hub-kubeconfig and --hub-context the hub. Flags come afte
 // groups are the headings of the help, with their commands.
 var groups = []struct{ title, commands string }{
 	{"Set up:", "init join leave evict dns"},
-	{"Look:", "status explain doctor verify"},
+	{"Look:", "status explain doctor verify ui"},
 	{"Use:", "export plan"},
 }
 
@@ -67,7 +67,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), newEvict(r), r.dns(), r.status(), r.explain(),
-		r.doctor(), newVerify(r), newExport(r), newPlan(r), newGather(r)} {
+		r.doctor(), newVerify(r), newUI(r), newExport(r), newPlan(r), newGather(r)} {
 		for _, g := range groups {
 			if slices.Contains(strings.Fields(g.commands), sub.Name()) {
 				sub.GroupID = g.title
@@ -341,9 +341,10 @@ func addDryRun(cmd *cobra.Command, d *cluster.DryRun) {
 // format is the value of --output.
 type format string
 
-func (f *format) add(cmd *cobra.Command) {
-	cmd.Flags().VarP(choice[format]{f, []format{"json", "yaml", "wide"}}, "output", "o", "format of the output")
-	complete := cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp)
+func (f *format) add(cmd *cobra.Command, more ...format) {
+	flag := choice[format]{f, append([]format{"json", "yaml", "wide"}, more...)}
+	cmd.Flags().VarP(flag, "output", "o", "format of the output")
+	complete := cobra.FixedCompletions(strings.Split(flag.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
 

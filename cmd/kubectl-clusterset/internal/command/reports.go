@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/ui"
 )
 
 const exitCodes = `
@@ -90,11 +91,13 @@ func (r *root) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show members, their exports, and findings", Args: noArgs,
 		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
-agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.
+agent, or with those that --hub-kubeconfig and --hub-context name. With -o html, it is the page of
+kubectl clusterset ui as one file, for a ticket. The command writes nothing.
 
 Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail-on=warning.`,
 		Example: `  kubectl clusterset status --context east
-  kubectl clusterset status --hub-context hub --hub-only -o wide`,
+  kubectl clusterset status --hub-context hub --hub-only -o wide
+  kubectl clusterset status --context hub -o html > clusterset.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w, results, err := r.look(cmd, file, hubOnly)
 			if err != nil {
@@ -104,11 +107,18 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 				return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
 					"if you lack a right, run the command as a cluster admin")
 			}
+			if f == "html" {
+				page, err := ui.File(w)
+				if err == nil {
+					_, err = r.out.Write(page)
+				}
+				return err
+			}
 			all := status.Examine(w, results)
 			return f.write(r.out, all, func(wide bool) { status.Print(r.out, &all, wide, w.Now()) })
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "html")
 	archived(cmd, &file)
 	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
 	return cmd
@@ -213,10 +223,11 @@ func newGather(r *root) *cobra.Command {
 		Use:   "gather",
 		Short: "Write a support archive, without credentials",
 		Args:  noArgs,
-		Long: `Write a support archive of this member: our objects, logs, the Corefile, Events, and the reports of
-status and doctor. With --hub-kubeconfig or --hub-context, the hub's side is added. Secrets are not in it, and what
-looks like a credential elsewhere is replaced. Look through the archive before you give it to somebody: it
-has names and addresses of your clusters. status, doctor and explain answer from it with --from.`,
+		Long: `Write a support archive of this member: our objects, logs, the Corefile, Events, the reports of
+status and doctor, and the page of ui. With --hub-kubeconfig or --hub-context, the hub's side is added.
+Secrets are not in it, and what looks like a credential elsewhere is replaced. Look through the archive
+before you give it to somebody: it has names and addresses of your clusters. status, explain, doctor, ui
+and plan answer from it with --from.`,
 		Example: `  kubectl clusterset gather --context east --hub-context hub -f east.tar.gz
   kubectl clusterset doctor --from east.tar.gz`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -242,8 +253,12 @@ has names and addresses of your clusters. status, doctor and explain answer from
 			if source.Hub != nil {
 				clusters = append(clusters, bundle.Cluster{Cluster: source.Hub, Folder: "hub"})
 			}
+			page, err := ui.File(w)
+			if err != nil {
+				return err
+			}
 			unread, err := bundle.Write(cmd.Context(), out, time.Now(), w.Snapshot, clusters, map[string][]byte{
-				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes()})
+				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes(), "clusterset.html": page})
 			if err = errors.Join(err, out.Close()); err != nil {
 				return fmt.Errorf("writing the archive failed: %w", err)
 			}

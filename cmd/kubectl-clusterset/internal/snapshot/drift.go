@@ -35,6 +35,10 @@ var compared = map[string]func() client.ObjectList{
 // drift compares this release's manifests of a member with what is there.
 func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
 	m := r.Snapshot.Member
+	if r.earlier(Drift) && r.Earlier.Member != nil {
+		m.Drift, m.DNSDrift = r.Earlier.Member.Drift, r.Earlier.Member.DNSDrift
+		return nil
+	}
 	found := map[string][]unstructured.Unstructured{}
 	if m.Drift, err = differences(ctx, c, found, manifest.Values{Namespace: r.Snapshot.Namespace},
 		manifest.Member); err != nil {
@@ -52,6 +56,10 @@ func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
 }
 
 func (r *reader) hubDrift(ctx context.Context, c *cluster.Cluster) (err error) {
+	if r.earlier(HubDrift) && r.Earlier.Hub != nil {
+		r.Snapshot.Hub.Drift = r.Earlier.Hub.Drift
+		return nil
+	}
 	r.Snapshot.Hub.Drift, err = differences(ctx, c, map[string][]unstructured.Unstructured{},
 		manifest.Values{Namespace: r.Snapshot.Namespace}, manifest.Hub, manifest.ClusterSet)
 	return err

@@ -53,6 +53,9 @@ type Source struct {
 	// Name restricts what is read of a member to one name; Everything adds what only an archive needs.
 	Name       *types.NamespacedName
 	Everything bool
+	// Earlier is a snapshot of the same clusters. What differs from the manifests is taken from it: that costs the most
+	// to read, and changes the least.
+	Earlier *Snapshot
 }
 
 // reader fills a Snapshot. Its readers run at once, and each writes fields of its own.
@@ -128,6 +131,19 @@ func (r *reader) unread(p Part, err error) {
 	if _, there := r.Unread[p]; !there {
 		r.Unread[p] = lack
 	}
+}
+
+// earlier reports whether there is an earlier snapshot, and notes whether that one lacks the part.
+func (r *reader) earlier(p Part) bool {
+	if r.Earlier == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lack, unread := r.Earlier.Unread[p]; unread {
+		r.Unread[p] = lack
+	}
+	return true
 }
 
 // at runs readers of parts at once.
