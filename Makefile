@@ -74,6 +74,11 @@ consumers: build ## what meshes and gateways, as their authors ship them, make o
 	cd test/consumers/envoygateway && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' github.com/envoyproxy/gateway/cmd/envoy-gateway
 	cd test/consumers && CONSUMERS_PAGE='$(CURDIR)/docs/consumers.md' $(GO) test -count=1 -v -timeout 30m .
 
+.PHONY: ui-test
+ui-test: build ## kubectl clusterset ui in a real Chromium, as root; downloads that for Debian 12, and axe-core with npm (UI_IMAGES=docs/images: writes the pictures)
+	test/ui/fetch bin/ui
+	cd test/ui && UI_BIN='$(CURDIR)/bin/ui' UI_IMAGES='$(if $(UI_IMAGES),$(abspath $(UI_IMAGES)))' $(GO) test -count=1 -v -timeout 10m .
+
 # Nodes are of 1.36: nobody has run kubelet 1.37 beside Debian's containerd 1, which lacks RuntimeConfig.
 E2E_K8S  := $(or $(K8S),v1.36.3)
 # The archives of make image for this machine's architecture.
@@ -244,7 +249,7 @@ fmt: ## format all Go files, and break code at 120 columns; lists the comments a
 
 # The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with. What both
 # it and ours require has one version, so that it is compiled once for both.
-MODULES := . deploy/image test/consumers
+MODULES := . deploy/image test/consumers test/ui
 LAB     := test/lab/controlplane
 SHARED  := awk '$$2 !~ /^v/ {next} FNR == NR {own[$$1] = $$2; next} $$1 in own && own[$$1] != $$2 {print "-require=" $$1 "@" own[$$1]}' go.mod $(LAB)/go.mod
 

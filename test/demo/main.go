@@ -1,14 +1,16 @@
 // Command demo shows a ClusterSet of two clusters on real control planes of the laboratory (test/lab): it types what
-// demo.txt has, and checks every answer. make demo calls it. With KEEP=1 it keeps the clusters until Ctrl-C, with their
-// addresses in bin/lab.env.
+// demo.txt has, and checks every answer. make demo calls it. With KEEP=1 it leaves out the end, keeps the clusters until
+// Ctrl-C, with their addresses in bin/lab.env, and serves the page of kubectl clusterset ui.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -59,17 +61,26 @@ func run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	if err := s.play(ctx, script); err != nil {
+	played := script
+	if keep {
+		played, _, _ = strings.Cut(script, "\n## Withdraw ") // so that there is something to see
+	}
+	if err := s.play(ctx, played); err != nil {
 		return s.withLogs(err)
 	}
 	fmt.Println("\nAll answers were right.")
 	if !keep {
+		fmt.Printf("The page of kubectl clusterset ui, as it was while west had another port: %s\n",
+			filepath.Join(root, "bin/clusterset.html"))
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(s.env()), 0o600); err != nil {
 		return err
 	}
-	fmt.Printf("\nThe clusters keep running. To use them in another shell: source %s. To stop them: Ctrl-C.\n\n", path)
-	<-ctx.Done()
-	return ctx.Err()
+	fmt.Printf("\nThe clusters keep running. To use them in another shell: source %s. To stop them: Ctrl-C.\n", path)
+	fmt.Print("The whole clusterset on one page, by kubectl clusterset ui --context=hub: ")
+	page := s.sh(ctx, "exec kubectl-clusterset ui --context=hub")
+	page.Stdout, page.Stderr = os.Stdout, os.Stderr
+	err = page.Run()
+	return cmp.Or(ctx.Err(), err)
 }

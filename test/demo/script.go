@@ -17,7 +17,7 @@ import (
 )
 
 // script is what the demo types: "## TITLE", "# WHY", "$ COMMAND" for a shell, and "> LINE" of the answer that a dig
-// must get within limit, in any order. "? COMMAND" may exit with 1. dns, kill and restart are of the stage.
+// must get within limit, in any order. "? COMMAND" may exit with 1. dns, page, kill and restart are of the stage.
 //
 //go:embed demo.txt
 var script string
@@ -48,6 +48,8 @@ func (s *stage) play(ctx context.Context, script string) (err error) {
 			err = s.typed(ctx, rest, mark == "?")
 		case mark == "dns":
 			err = s.serve(ctx)
+		case mark == "page":
+			err = s.typed(ctx, "kubectl clusterset status --context=hub -o html > bin/clusterset.html", false)
 		case mark == "kill":
 			s.planes["hub"].KillAPIServer()
 			s.planes["west"].KillAPIServer()
