@@ -1,6 +1,6 @@
 // Command demo shows a ClusterSet of two clusters on real control planes of the laboratory (test/lab): it types what
-// demo.txt has, and checks every answer. make demo calls it. With KEEP=1 it leaves out the end, keeps the clusters until
-// Ctrl-C, with their addresses in bin/lab.env, and serves the page of kubectl clusterset ui.
+// demo.txt has, and checks every answer. make demo calls it. With KEEP=1 it leaves out the end, keeps the clusters
+// until Ctrl-C, with their addresses in bin/lab.env, and serves the page of kubectl clusterset ui.
 package main
 
 import (

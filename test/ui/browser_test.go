@@ -35,7 +35,10 @@ func browser(t *testing.T) context.Context {
 		program = filepath.Join(root, "usr/lib/chromium/chromium")
 		libraries, _ := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu"))
 		pulse, _ := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu/pulseaudio"))
-		env = []string{"LD_LIBRARY_PATH=" + strings.Join(append(libraries, pulse...), ":"), "FONTCONFIG_SYSROOT=" + root}
+		env = []string{
+			"LD_LIBRARY_PATH=" + strings.Join(append(libraries, pulse...), ":"),
+			"FONTCONFIG_SYSROOT=" + root,
+		}
 	}
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("%v: make ui-test downloads a browser", err)
@@ -55,7 +58,8 @@ func browser(t *testing.T) context.Context {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("the page threw %v", e.ExceptionDetails)
 		case *cdplog.EventEntryAdded:
-			if e.Entry.Source == cdplog.EntrySourceSecurity || strings.Contains(e.Entry.Text, "Content Security Policy") {
+			if e.Entry.Source == cdplog.EntrySourceSecurity ||
+				strings.Contains(e.Entry.Text, "Content Security Policy") {
 				t.Errorf("the page did what its policy forbids: %s", e.Entry.Text)
 			}
 		}

@@ -59,7 +59,10 @@ func start(t *testing.T) *lab.ClusterSet {
 	for _, id := range []string{"east", "south", "west"} {
 		args[id] = []string{server}
 	}
-	c, err := lab.StartClusterSet(t.Context(), lab.ClusterSetOptions{Members: slices.Sorted(maps.Keys(args)), AgentArgs: args})
+	c, err := lab.StartClusterSet(
+		t.Context(),
+		lab.ClusterSetOptions{Members: slices.Sorted(maps.Keys(args)), AgentArgs: args},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +78,28 @@ func start(t *testing.T) *lab.ClusterSet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err := lab.StartHub(t.Context(), filepath.Join(root, "bin/clusterset-controller"), kubeconfig, lab.HubNamespace)
+	hub, err := lab.StartHub(
+		t.Context(),
+		filepath.Join(root, "bin/clusterset-controller"),
+		kubeconfig,
+		lab.HubNamespace,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(hub.Stop)
-	if _, err := c.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace, "--type=merge",
-		"-p", `{"spec":{"lease":{"renewSeconds":1,"durationSeconds":4,"graceSeconds":1}}}`); err != nil {
+	if _, err := c.Hub.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		lab.HubNamespace,
+		"patch",
+		"clusterset",
+		lab.HubNamespace,
+		"--type=merge",
+		"-p",
+		`{"spec":{"lease":{"renewSeconds":1,"durationSeconds":4,"graceSeconds":1}}}`,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for i, exports := range []string{"web:80:true cart:80:false api:80:true search:80:true prices:80:true",
@@ -147,7 +165,10 @@ func program(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(root, "bin/kubectl-clusterset"), args...)
+	cmd := exec.CommandContext(
+		context.WithoutCancel(t.Context()),
+		filepath.Join(root, "bin/kubectl-clusterset"),
+		args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+kubeconfig), os.Stderr
 	return cmd
 }
@@ -164,10 +185,29 @@ func TestTheBrowserShowsWhatIsWrong(t *testing.T) {
 	if got := eval[string](ctx, t, "location.href"); strings.Contains(got, "token") {
 		t.Errorf("the token stays in the address: %s", got)
 	}
-	until(ctx, t, limit, "#body", "web.shop", "conflict", "cart.shop", "no endpoint", "withheld", "stock.shop", "orders.shop")
+	until(
+		ctx,
+		t,
+		limit,
+		"#body",
+		"web.shop",
+		"conflict",
+		"cart.shop",
+		"no endpoint",
+		"withheld",
+		"stock.shop",
+		"orders.shop",
+	)
 	until(ctx, t, limit, south, "live", "seen")
-	until(ctx, t, limit, "#findings", "no cluster has a ready endpoint of cart.shop", "the clusters disagree about web.shop")
-	until(ctx, t, limit, "#verdict", "1 error", "1 warning")
+	until(
+		ctx,
+		t,
+		limit,
+		"#findings",
+		"no cluster has a ready endpoint of cart.shop",
+		"the clusters disagree about web.shop",
+	)
+	until(ctx, t, limit, "#result", "1 error", "1 warning")
 
 	c.Members[1].Agent.Kill()
 	took := until(ctx, t, 10*time.Second, south+".error", "seen")
@@ -255,8 +295,12 @@ func others(ctx context.Context, t *testing.T, address string) {
 		run(tab, t, from, chromedp.Navigate(from))
 		for _, path := range []string{"/", "/explain?name=web.shop", "/events"} {
 			for _, mode := range []string{"include", "same-origin"} {
-				if got := eval[string](tab, t, fmt.Sprintf(`fetch(%q, {credentials: %q}).then((r) => r.text(), () => "none")`,
-					base+path, mode)); got != "none" {
+				if got := eval[string](
+					tab,
+					t,
+					fmt.Sprintf(`fetch(%q, {credentials: %q}).then((r) => r.text(), () => "none")`,
+						base+path, mode),
+				); got != "none" {
 					t.Errorf("%s: %s gets %q", from, path, got)
 				}
 			}
@@ -270,7 +314,14 @@ func others(ctx context.Context, t *testing.T, address string) {
 	}
 	for _, url := range []string{strings.Replace(base, "127.0.0.1", "rebound.example", 1), address} {
 		run(tab, t, url, chromedp.Navigate(url))
-		if got := text(tab, t, "body"); !strings.HasPrefix(got, "Open the address that kubectl clusterset ui has printed.") {
+		if got := text(
+			tab,
+			t,
+			"body",
+		); !strings.HasPrefix(
+			got,
+			"Open the address that kubectl clusterset ui has printed.",
+		) {
 			t.Errorf("%s shows %q", url, got)
 		}
 	}
@@ -288,10 +339,11 @@ func file(t *testing.T, c *lab.ClusterSet) {
 	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", archive, "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	east := []string{"web.shop", "conflict", "seen from east"}
 	for url, words := range map[string][]string{
 		"file://" + html: {"web.shop", "conflict"},
-		"file://" + filepath.Join(dir, "clusterset-support/clusterset.html"): {"web.shop", "conflict", "seen from east"},
-		serve(t, "/none", "--from", archive):                                 {"web.shop", "conflict", "seen from east"},
+		"file://" + filepath.Join(dir, "clusterset-support/clusterset.html"): east,
+		serve(t, "/none", "--from", archive):                                 east,
 	} {
 		ctx := browser(t)
 		run(ctx, t, url, chromedp.Navigate(url))
@@ -312,8 +364,8 @@ func write(t *testing.T, kubeconfig, to string) {
 	}
 }
 
-// TestHundredsOfClustersAreShownAtOnce: 200 clusters and 2,000 names, of which each is exported by 10 clusters and one
-// by all, are seen within 2 s and filtered within 200 ms. The page is a real one with other data.
+// TestHundredsOfClustersAreShownAtOnce: 200 clusters and 2,000 names, each exported by 10 clusters and one by all,
+// are seen within 2 s and filtered within 200 ms. The page is a real one with other data.
 func TestHundredsOfClustersAreShownAtOnce(t *testing.T) {
 	page, err := os.ReadFile("../../cmd/kubectl-clusterset/internal/ui/index.html")
 	if err != nil {
@@ -328,16 +380,21 @@ func TestHundredsOfClustersAreShownAtOnce(t *testing.T) {
 			http.ServeFile(w, r, filepath.Join("../../cmd/kubectl-clusterset/internal/ui", filepath.Base(r.URL.Path)))
 			return
 		}
-		fmt.Fprint(w, strings.Replace(string(page), "<script src", `<script type="application/json" id="data">`+string(data)+
-			"</script><script src", 1))
+		fmt.Fprint(
+			w,
+			strings.Replace(string(page), "<script src", `<script type="application/json" id="data">`+string(data)+
+				"</script><script src", 1),
+		)
 	}))
 	t.Cleanup(server.Close)
 	ctx := browser(t)
 	for _, width := range []int64{1920, 360} {
 		screen(ctx, t, "light", width, 1000)
 		run(ctx, t, "the page", chromedp.Navigate(server.URL))
-		took := time.Duration(eval[float64](ctx, t, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
-			() => done(document.querySelector("#body .row") ? performance.now() : 1e9))))`) * float64(time.Millisecond))
+		took := time.Duration(
+			eval[float64](ctx, t, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+			() => done(document.querySelector("#body .row") ? performance.now() : 1e9))))`) * float64(time.Millisecond),
+		)
 		const timed = `(() => { const from = performance.now(), filter = document.getElementById("filter");
 			filter.value = WORD; filter.dispatchEvent(new Event("input"));
 			document.getElementById("body").getBoundingClientRect(); return performance.now() - from; })()`
@@ -346,9 +403,13 @@ func TestHundredsOfClustersAreShownAtOnce(t *testing.T) {
 			t.Errorf("filtered: %s", got)
 		}
 		second := eval[float64](ctx, t, strings.Replace(timed, "WORD", `"edge-042 expired"`, 1))
-		last := eval[float64](ctx, t, `(() => { const from = performance.now(), table = document.getElementById("table");
+		last := eval[float64](
+			ctx,
+			t,
+			`(() => { const from = performance.now(), table = document.getElementById("table");
 			filter(document.getElementById("filter").value = ""); table.scrollTop = table.scrollHeight; paint(false);
-			table.getBoundingClientRect(); return performance.now() - from; })()`)
+			table.getBoundingClientRect(); return performance.now() - from; })()`,
+		)
 		made := eval[int](ctx, t, `document.querySelectorAll("#body .row").length`)
 		t.Logf("%d px: seen after %v; filtered in %.0f and %.0f ms; scrolled to the end in %.0f ms; %d rows exist",
 			width, took, first, second, last, made)
@@ -363,10 +424,20 @@ func TestHundredsOfClustersAreShownAtOnce(t *testing.T) {
 func many(clusters, names, exporters int) any {
 	type object = map[string]any
 	var all, rows []object
-	findings := []object{{"severity": "error", "check": "cluster-silent", "what": "cluster edge-042 does not renew its Lease"}}
+	findings := []object{
+		{"severity": "error", "check": "cluster-silent", "what": "cluster edge-042 does not renew its Lease"},
+	}
 	for i := range clusters {
-		c := object{"cluster": fmt.Sprintf("edge-%03d", i), "joined": "True", "state": "live", "exports": names * exporters /
-			clusters, "endpoints": 1000, "lastSeen": "2026-01-02T03:04:05Z", "kubernetes": "v1.36.3"}
+		c := object{
+			"cluster": fmt.Sprintf("edge-%03d", i),
+			"joined":  "True",
+			"state":   "live",
+			"exports": names * exporters /
+				clusters,
+			"endpoints":  1000,
+			"lastSeen":   "2026-01-02T03:04:05Z",
+			"kubernetes": "v1.36.3",
+		}
 		if i == 42 {
 			c["state"], c["level"], c["unreachable"] = "down", "error", object{"edge-007": "2026-01-02T03:03:05Z"}
 		}
@@ -389,6 +460,10 @@ func many(clusters, names, exporters int) any {
 		n["cells"] = cells
 		rows = append(rows, n)
 	}
-	return object{"at": "2026-01-02T03:04:05Z", "explained": object{}, "view": object{"clusterSet": "large", "release": "v0",
-		"clusters": all, "names": rows, "findings": findings}}
+	return object{
+		"at":        "2026-01-02T03:04:05Z",
+		"explained": object{},
+		"view": object{"clusterSet": "large", "release": "v0",
+			"clusters": all, "names": rows, "findings": findings},
+	}
 }

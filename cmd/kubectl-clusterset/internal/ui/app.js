@@ -69,7 +69,7 @@ function show(next) {
   document.title = (tally.error ? `✕ ${tally.error} ` : tally.warning ? `▲ ${tally.warning} ` : "") +
     `ClusterSet ${view.clusterSet || ""}`;
   $("title").textContent = view.clusterSet ? `ClusterSet ${view.clusterSet}` : "No ClusterSet";
-  part("verdict", tally, () => verdict(tally));
+  part("result", tally, () => result(tally));
   const ageless = view.clusters.map((c) => ({ ...c, lastSeen: undefined }));
   part("clusters", ageless, clusters);
   for (const c of view.clusters) {
@@ -90,14 +90,14 @@ function about() {
   return `${count(view.clusters.length, "cluster")}, ${count(view.names.length, "name")}, ${from}, ${state}`;
 }
 
-function verdict(tally) {
+function result(tally) {
   const out = [];
   for (const level of ["error", "warning"]) {
     if (tally[level]) out.push(make("span", { class: level }, mark(level), count(tally[level], level)));
   }
   const lacks = view.lacks ? `; not all was read, for lack of rights: ${view.lacks.join(", ")}` : "";
   if (!out.length) out.push(make("span", { class: "well" }, "✓ No findings" + lacks));
-  $("verdict").replaceChildren(...out);
+  $("result").replaceChildren(...out);
 }
 
 // Clusters: a tile each. Of many, those that are live are listed below.

@@ -120,8 +120,8 @@ func TestWhoIsNotTheUsersBrowserGetsNothing(t *testing.T) {
 		t.Errorf("the page: %d %s", resp.StatusCode, body)
 	}
 	for header, want := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " +
-			"'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+			"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		"Cross-Origin-Resource-Policy": "same-origin",
 	} {

@@ -164,8 +164,8 @@ func (v *View) members(w *check.World, rows []status.MemberRow, findings map[str
 	}
 }
 
-// classify sets the state of a member: whether it renews its Lease, and whether more than half of the other live members
-// do not reach it. If its agent has no address, nobody can say, and its Lease decides alone (SPEC F4).
+// classify sets the state of a member: whether it renews its Lease, and whether more than half of the other live
+// members do not reach it. If its agent has no address, nobody can say, and its Lease decides alone (SPEC F4).
 func (c *Cluster) classify(h *snapshot.Hub, live int) {
 	lease, renews := h.Lease(c.Cluster), h.Live(c.Cluster)
 	if renews {

@@ -55,7 +55,9 @@ func TestAClusterIsWhatItsLeaseAndTheOthersSay(t *testing.T) {
 		"it does not reach another": {func(s *snapshot.Snapshot) { unreach(s, "west", "east") },
 			"live", "", "west 1/1 50% "},
 		"it never renewed": {func(s *snapshot.Snapshot) {
-			s.Hub.Leases = slices.DeleteFunc(s.Hub.Leases, func(l coordinationv1.Lease) bool { return l.Name == "west" })
+			s.Hub.Leases = slices.DeleteFunc(s.Hub.Leases, func(l coordinationv1.Lease) bool {
+				return l.Name == "west"
+			})
 		}, "joining", report.Error, "west 1/1 0% expired"},
 		"what an expired cluster said of it": {func(s *snapshot.Snapshot) {
 			silent(s, "east")

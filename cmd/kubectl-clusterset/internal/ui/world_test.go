@@ -49,8 +49,13 @@ func hub(members ...string) *snapshot.Snapshot {
 		p.Annotations = map[string]string{clusterset.AnnotationClusterUID: "uid-of-" + id}
 		p.Spec.ClusterManager.Name = clusterset.ClusterManager
 		p.Status.Version.Kubernetes = "v1.36.3"
-		for _, kind := range []string{inventoryv1alpha1.ConditionJoined, inventoryv1alpha1.ConditionControlPlaneHealthy} {
-			p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue})
+		for _, kind := range []string{
+			inventoryv1alpha1.ConditionJoined, inventoryv1alpha1.ConditionControlPlaneHealthy,
+		} {
+			p.Status.Conditions = append(
+				p.Status.Conditions,
+				metav1.Condition{Type: kind, Status: metav1.ConditionTrue},
+			)
 		}
 		s.Hub.Profiles, s.Hub.Leases = append(s.Hub.Profiles, p), append(s.Hub.Leases, lease(id, 3*time.Second))
 	}
@@ -106,8 +111,11 @@ func (v *View) cells(name string) (out []string) {
 	for _, n := range v.Names {
 		for _, c := range n.Cells {
 			if n.Name == name {
-				out = append(out, fmt.Sprintf("%s %d/%d %d%% %s", v.Clusters[c.Cluster].Cluster, c.Ready, c.Total, c.Share,
-					c.State))
+				out = append(
+					out,
+					fmt.Sprintf("%s %d/%d %d%% %s", v.Clusters[c.Cluster].Cluster, c.Ready, c.Total, c.Share,
+						c.State),
+				)
 			}
 		}
 	}
