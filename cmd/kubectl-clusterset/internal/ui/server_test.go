@@ -37,7 +37,9 @@ func served(t *testing.T, s *Server) string {
 // get sends a request as a browser would, without following a redirect.
 func get(t *testing.T, method, url string, change func(r *http.Request)) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a stream of events has no end
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func get(t *testing.T, method, url string, change func(r *http.Request)) (*http.
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", url, err)
 	}
 	return resp, string(body)
 }
