@@ -58,9 +58,14 @@ func New(c Config) kube.Controller {
 	}
 }
 
+// settling is how long properties change before they are written: a new member's ranges and wishes for blocks follow
+// one another within that, and one write tells the hub of all of them.
+const settling = time.Second
+
 type reconciler struct {
 	Config
 	budget  *rate.Limiter
+	differs time.Time // since when the hub has not been told all; zero while it has
 	tooLong map[types.UID]string // the resourceVersion of each property whose length an Event has reported
 	surplus int                  // the number of surplus properties that the last Event reported
 }
@@ -103,7 +108,14 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	want.Status.Properties = properties
 	r.report(tooLong, surplus)
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
+		r.differs = time.Time{}
 		return reconcile.Result{}, nil
+	}
+	if r.differs.IsZero() {
+		r.differs = r.Now()
+	}
+	if wait := settling - r.Now().Sub(r.differs); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
 	return reconcile.Result{RequeueAfter: wait}, err

@@ -59,7 +59,7 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	look := func() {
 		t.Helper()
 		before := told()
-		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		result, err := settle(t, r, &now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,9 +93,62 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	}
 }
 
+// settle makes a pass, and the one that writes what the first has found to differ.
+func settle(t *testing.T, r reconcile.Reconciler, now *time.Time) (reconcile.Result, error) {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), reconcile.Request{})
+	if err == nil && result.RequeueAfter == settling {
+		*now = now.Add(settling)
+		return r.Reconcile(t.Context(), reconcile.Request{})
+	}
+	return result, err
+}
+
+// TestP5PropertiesOfOneSecondAreOneWrite: a new member reports its ranges and then how many blocks it wants. Told one
+// by one they would use up its budget, and its wish for a second block would wait for minutes.
+func TestP5PropertiesOfOneSecondAreOneWrite(t *testing.T) {
+	w, now := newWorld(t), at
+	w.settled(t)
+	r := New(Config{
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Hub:          func() client.Client { return w.hub },
+		Events:       silent{},
+		Now:          func() time.Time { return now },
+		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:      func(why string) { t.Fatal(why) },
+		Contested:    func() bool { return false },
+	}).Reconciler
+	written := func() string {
+		return get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").ResourceVersion
+	}
+	before := written()
+	for i, name := range []string{"service-ranges.example.org", "blocks.example.org"} {
+		if err := w.local.Create(t.Context(), &aboutv1beta1.ClusterProperty{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "x"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Duration(i) * settling / 2)
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || written() != before {
+			t.Errorf("written at once, %v", err)
+		}
+	}
+	now = now.Add(settling / 2)
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || written() == before {
+		t.Errorf("after a second nothing is written, %v", err)
+	}
+	p := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")
+	if names := fmt.Sprint(p.Status.Properties); !strings.Contains(names, "service-ranges.example.org") ||
+		!strings.Contains(names, "blocks.example.org") {
+		t.Errorf("written: %v", names)
+	}
+}
+
 // TestID2ACloneWritesNoProperties: its original writes its own to the same ClusterProfile, and each would write again.
 func TestID2ACloneWritesNoProperties(t *testing.T) {
-	w := newWorld(t)
+	w, now := newWorld(t), at
 	w.settled(t)
 	contested := true
 	r := New(Config{
@@ -104,7 +157,7 @@ func TestID2ACloneWritesNoProperties(t *testing.T) {
 		Local:        w.local,
 		Hub:          func() client.Client { return w.hub },
 		Events:       silent{},
-		Now:          func() time.Time { return at },
+		Now:          func() time.Time { return now },
 		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart:      func(why string) { t.Fatal(why) },
 		Contested:    func() bool { return contested },
@@ -114,7 +167,7 @@ func TestID2ACloneWritesNoProperties(t *testing.T) {
 		again     time.Duration
 	}{{true, time.Minute}, {false, 0}} {
 		contested = c.contested
-		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		result, err := settle(t, r, &now)
 		if err != nil || result.RequeueAfter != c.again {
 			t.Errorf("contested %v: again in %v, want %v, %v", c.contested, result.RequeueAfter, c.again, err)
 		}
@@ -128,7 +181,7 @@ func TestID2ACloneWritesNoProperties(t *testing.T) {
 // TestID3ARecreatedClaimIsUsed: a member that was evicted, and joined again while its agent ran, holds its id
 // as before.
 func TestID3ARecreatedClaimIsUsed(t *testing.T) {
-	w := newWorld(t)
+	w, now := newWorld(t), at
 	w.settled(t)
 	w.drop(t)
 	r := New(Config{
@@ -137,14 +190,14 @@ func TestID3ARecreatedClaimIsUsed(t *testing.T) {
 		Local:        w.local,
 		Hub:          func() client.Client { return w.hub },
 		Events:       silent{},
-		Now:          func() time.Time { return at },
+		Now:          func() time.Time { return now },
 		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart:      func(why string) { t.Fatal(why) },
 		Contested:    func() bool { return false },
 	}).Reconciler
 	look := func() {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		if _, err := settle(t, r, &now); err != nil {
 			t.Fatal(err)
 		}
 	}
