@@ -166,10 +166,10 @@ func (w *world) applied(on *lab.ControlPlane, patterns ...string) func(release) 
 func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	s := w.skew
 	by := s.releases[r.IntN(2)]
+	const image, hub = "--image=registry.example/clusterset-controller:v0.1.0", "--hub-context=hub"
 	args := [][]string{
-		{"status"}, {"explain", ns + "/steady"},
-		{"init", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
-		{"join", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
+		{"status", hub}, {"explain", ns + "/steady"},
+		{"init", "--wait=false", hub, image}, {"join", "--wait=false", hub, image},
 	}[r.IntN(4)]
 	return &fault{
 		name: fmt.Sprintf("%s of %s runs", args[0], by.name),
@@ -182,7 +182,7 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 					s.is[p.name+p.at] = by
 				}
 			}
-			out, err := w.command(ctx, by, append(args, "--context="+m.ID, "--hub-context=hub")...)
+			out, err := w.command(ctx, by, append(args, "--context="+m.ID)...)
 			if err != nil {
 				w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
 			}
@@ -234,7 +234,13 @@ func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
 		}
 		snapshot := s.snapshot
 		s.snapshot = ""
-		return w.Hub.Restore(ctx, snapshot)
+		if err := w.Hub.Restore(ctx, snapshot); err != nil {
+			return err
+		}
+		// A server that has not read its roles yet refuses everybody. Nobody needs to say that.
+		_, err := w.auditAll()
+		s.reported = len(w.refusals)
+		return err
 	}
 	return f
 }
@@ -326,8 +332,11 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			return err
 		}
 	}
-	for _, part := range w.skew.parts {
-		if to := w.skew.releases[1]; w.skew.has(part) != to {
+	// At the end, all agents start again, after the CRDs: only then they write what those dropped before (SPEC U5).
+	isAgent := func(p part) bool { return strings.HasPrefix(p.name, "the agent") }
+	agents := slices.DeleteFunc(slices.Clone(w.skew.parts), func(p part) bool { return !isAgent(p) })
+	for _, part := range append(slices.DeleteFunc(slices.Clone(w.skew.parts), isAgent), agents...) {
+		if to := w.skew.releases[1]; isAgent(part) || w.skew.has(part) != to {
 			if err := step(w.skew.turned(part, to)); err != nil {
 				return err
 			}
