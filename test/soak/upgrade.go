@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -61,7 +63,7 @@ func (s *skew) turned(p part, to release) *fault {
 
 // upgraded are the kinds of steps. A part gets the other version, whichever it has: so upgrades and roll backs come in
 // any order.
-var upgraded = []kind{{6, partTurned}, {2, commandRun}, {1, hubSavedOrRestored}}
+var upgraded = []kind{{6, partTurned}, {2, commandRun}, {1, hubSavedOrRestored}, {1, newSettings}}
 
 func partTurned(w *world, r *rand.Rand, _ *member) *fault {
 	s := w.skew
@@ -205,6 +207,23 @@ func (w *world) command(ctx context.Context, of release, args ...string) (out st
 	cmd := exec.CommandContext(ctx, of.program("kubectl-clusterset"), append(args, "--kubeconfig="+file)...)
 	text, err := cmd.CombinedOutput()
 	return string(text), err
+}
+
+// newSettings has the hub's admin set a field and a value of the ClusterSet that only a later version knows (U2).
+// Nothing that they say counts here, and CRDs of this version refuse them.
+func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
+	f := &fault{name: "later settings of the ClusterSet", repair: func(context.Context) error { return nil }}
+	f.begin = func(ctx context.Context) error {
+		set := &hubv1alpha1.ClusterSet{}
+		set.Namespace, set.Name = lab.HubNamespace, lab.HubNamespace
+		later := []byte(`{"spec":{"future":"a setting","lease":{"mostSilent":"Ask"}}}`)
+		err := w.hub.Patch(ctx, set, client.RawPatch(types.MergePatchType, later))
+		if apierrors.IsInvalid(err) {
+			return nil
+		}
+		return err
+	}
+	return f
 }
 
 // hubSavedOrRestored takes a snapshot of the hub, and the next time goes back to it.
