@@ -170,7 +170,7 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	by := s.releases[r.IntN(2)]
 	const image, hub = "--image=registry.example/clusterset-controller:v0.1.0", "--hub-context=hub"
 	args := [][]string{
-		{"status", hub}, {"explain", ns + "/steady"},
+		{"status", hub}, {"explain", "steady." + ns},
 		{"init", "--wait=false", hub, image}, {"join", "--wait=false", hub, image},
 	}[r.IntN(4)]
 	return &fault{
