@@ -64,8 +64,9 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	for _, e := range Plan(desired, existing).Delete {
 		rest := e.DeepCopy()
 		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
+		isReady := readyIn(e)
 		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
-			return !ready(ep.Conditions.Ready) || !missing[ep.Addresses[0]]
+			return !isReady(&ep) || !missing[ep.Addresses[0]]
 		})
 		switch len(rest.Endpoints) {
 		case 0:
@@ -94,9 +95,10 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
+		isReady := readyIn(e)
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
 			is, moves := moving[ep.Addresses[0]]
-			return !moves || is != ready(ep.Conditions.Ready) || hasAddress(d, ep.Addresses[0])
+			return !moves || is != isReady(&ep) || hasAddress(d, ep.Addresses[0])
 		})
 		stopsTraffic := isHidden(d) && !isHidden(e)
 		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
@@ -144,21 +146,29 @@ func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSl
 // ready applies the rule of EndpointSlices that an unset condition means ready.
 func ready(condition *bool) bool { return ptr.Deref(condition, true) }
 
+// readyIn returns what says whether an endpoint of a slice is ready. In a gateway slice those that are serve (SPEC S6).
+func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool {
+	if IsGateway(slice.Name) {
+		return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Serving) }
+	}
+	return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) }
+}
+
 // addresses returns the addresses of endpoints, and whether they are ready.
 func addresses(e *discoveryv1.EndpointSlice) map[string]bool {
-	out := make(map[string]bool, len(e.Endpoints))
+	out, isReady := make(map[string]bool, len(e.Endpoints)), readyIn(e)
 	for i := range e.Endpoints {
 		address := e.Endpoints[i].Addresses[0]
-		out[address] = out[address] || ready(e.Endpoints[i].Conditions.Ready)
+		out[address] = out[address] || isReady(&e.Endpoints[i])
 	}
 	return out
 }
 
 // removesReady reports whether an endpoint that is ready in e is not ready in d.
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
-	left := addresses(d)
+	left, isReady := addresses(d), readyIn(e)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		return ready(ep.Conditions.Ready) && !left[ep.Addresses[0]]
+		return isReady(&ep) && !left[ep.Addresses[0]]
 	})
 }
 
@@ -174,9 +184,10 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 // changedBySource reports whether d has other addresses or another readiness than e because its source has: an expired
 // cluster changes readiness without a new revision.
 func changedBySource(d, e *discoveryv1.EndpointSlice) bool {
+	isReady := readyIn(d)
 	return d.Annotations[AnnotationRevision] != e.Annotations[AnnotationRevision] &&
 		!slices.EqualFunc(d.Endpoints, e.Endpoints, func(a, b discoveryv1.Endpoint) bool {
-			return slices.Equal(a.Addresses, b.Addresses) && ready(a.Conditions.Ready) == ready(b.Conditions.Ready)
+			return slices.Equal(a.Addresses, b.Addresses) && isReady(&a) == isReady(&b)
 		})
 }
 
