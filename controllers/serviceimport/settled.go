@@ -129,8 +129,8 @@ func (s *snapshot) publishedSlices(want *endpoints.Import, clusters []string) (o
 		case rec == nil:
 			return nil, false
 		}
-		stated, missing := s.groupsOf(rec)
-		if len(missing) > 0 {
+		stated, shown := s.groupsOf(rec)
+		if !shown {
 			return nil, false
 		}
 		for i, p := range stated {
