@@ -66,7 +66,7 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		isReady := readyIn(e)
 		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
-			return !isReady(&ep) || !missing[ep.Addresses[0]]
+			return !isReady(&ep) || !missing[backend{ep.Addresses[0], true}]
 		})
 		switch len(rest.Endpoints) {
 		case 0:
@@ -95,10 +95,10 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
-		isReady := readyIn(e)
+		isReady, arrived := readyIn(e), backends(d)
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
-			is, moves := moving[ep.Addresses[0]]
-			return !moves || is != isReady(&ep) || hasAddress(d, ep.Addresses[0])
+			b := backend{ep.Addresses[0], isReady(&ep)}
+			return !moving[b] || arrived[b]
 		})
 		stopsTraffic := isHidden(d) && !isHidden(e)
 		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
@@ -114,25 +114,25 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	return out
 }
 
-// missing returns the addresses that a desired slice does not have yet, and whether they are ready in one.
-func missing(desired, existing []*discoveryv1.EndpointSlice) map[string]bool {
-	have, out := byName(existing), map[string]bool{}
+// backend is what readers tell apart: one address may be ready in one slice, and not in another one, while it moves.
+type backend struct {
+	address string
+	ready   bool
+}
+
+// missing returns what a desired slice does not have yet.
+func missing(desired, existing []*discoveryv1.EndpointSlice) map[backend]bool {
+	have, out := byName(existing), map[backend]bool{}
 	for _, d := range desired {
-		written := map[string]bool{}
+		var written map[backend]bool
 		if e := have[d.Name]; e != nil {
-			written = addresses(e)
+			written = backends(e)
 		}
-		for address, isReady := range addresses(d) {
-			if wasReady, there := written[address]; !there || isReady && !wasReady {
-				out[address] = out[address] || isReady
-			}
+		for b := range backends(d) {
+			out[b] = out[b] || !written[b]
 		}
 	}
 	return out
-}
-
-func hasAddress(slice *discoveryv1.EndpointSlice, address string) bool {
-	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address })
 }
 
 func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
@@ -154,21 +154,19 @@ func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool 
 	return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) }
 }
 
-// addresses returns the addresses of endpoints, and whether they are ready.
-func addresses(e *discoveryv1.EndpointSlice) map[string]bool {
-	out, isReady := make(map[string]bool, len(e.Endpoints)), readyIn(e)
+func backends(e *discoveryv1.EndpointSlice) map[backend]bool {
+	out, isReady := make(map[backend]bool, len(e.Endpoints)), readyIn(e)
 	for i := range e.Endpoints {
-		address := e.Endpoints[i].Addresses[0]
-		out[address] = out[address] || isReady(&e.Endpoints[i])
+		out[backend{e.Endpoints[i].Addresses[0], isReady(&e.Endpoints[i])}] = true
 	}
 	return out
 }
 
 // removesReady reports whether an endpoint that is ready in e is not ready in d.
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
-	left, isReady := addresses(d), readyIn(e)
+	left, isReady := backends(d), readyIn(e)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		return isReady(&ep) && !left[ep.Addresses[0]]
+		return isReady(&ep) && !left[backend{ep.Addresses[0], true}]
 	})
 }
 
