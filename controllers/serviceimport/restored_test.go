@@ -375,6 +375,29 @@ func TestE10AHeldRecordSaysSo(t *testing.T) {
 	}
 }
 
+// TestE11ARecordThatGoesToOthersIsHeldNoLonger once its owner has published again, though nothing of it is imported.
+func TestE11ARecordThatGoesToOthersIsHeldNoLonger(t *testing.T) {
+	m := newMember(t)
+	m.export("b", "10.2.0.1")
+	m.export("c", "10.3.0.1")
+	for _, c := range []struct {
+		revision int64
+		held     bool
+	}{{5, false}, {4, true}, {6, false}} {
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.ExportTo, rec.Spec.Revision = "cluster=z", c.revision
+		})
+		m.mustPass()
+		m.mustPass()
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		rec.Namespace, rec.Name = "clusterset-system", "web.shop.c"
+		conditions := m.read(rec).(*hubv1alpha1.ServiceExportRecord).Status.Conditions
+		if meta.IsStatusConditionTrue(conditions, "Held") != c.held {
+			t.Errorf("revision %d: %+v", c.revision, conditions)
+		}
+	}
+}
+
 // TestI2ACopyThatCannotBeWrittenHoldsOnlyItsCluster: a quota of clusterset-system, say. The endpoints of that cluster
 // and what it published before stay, and all others are followed.
 func TestI2ACopyThatCannotBeWrittenHoldsOnlyItsCluster(t *testing.T) {

@@ -90,8 +90,8 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 	}
 	out = make(map[string]version, len(s.copies)+4)
 	for _, c := range s.copies {
-		if c.Spec.Withdrawn || meta.FindStatusCondition(
-			c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
+		if c.Spec.Withdrawn || meta.IsStatusConditionTrue(c.Status.Conditions, hubv1alpha1.ConditionHeld) ||
+			meta.FindStatusCondition(c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
 			return nil, false
 		}
 		out[c.Name] = versionOf(c)
