@@ -134,8 +134,7 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
 		// A process of this cluster, or of the one that this is a clone of.
-		ask = ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity) && (h.foreign.asked == 0 ||
-			h.foreign.asked < maxAsked && onHub.Annotations[clusterset.AnnotationAskedBy] == "")
+		ask = ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity)
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
 			h.lastRenewTime = stored.Spec.RenewTime
 		}
@@ -144,6 +143,9 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		}
 	}
 	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)
+	// One that has lost its API server before it stored a renewal shows by the next one that it runs.
+	ask = (ask || h.foreign.versions > 1) && (h.foreign.asked == 0 ||
+		h.foreign.asked < maxAsked && onHub.Annotations[clusterset.AnnotationAskedBy] == "")
 	h.mu.Unlock()
 	if !wait {
 		return onHub, nil

@@ -163,13 +163,32 @@ func cutOff(local client.WithWatch, cut *bool) client.Client {
 
 // TestTheElectedReplicaPublishes although the former leader, which has lost this cluster's API server and not the hub,
 // renews. The former leader finds the Lease contested and ends (cmd/clusterset-controller: lock). Other members never
-// see the Lease expire. The hub loses the first question.
+// see the Lease expire. The hub loses the first question. The former leader may have stored none of its renewals.
 func TestTheElectedReplicaPublishes(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		testElected(t, stored)
+	}
+}
+
+func testElected(t *testing.T, stored bool) {
 	now, cut := start, false
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+	beat(t, process("pod-c_0", local, hub, &now), &now, interval)
+	before, after := &coordinationv1.Lease{}, &coordinationv1.Lease{}
+	if err := local.Get(t.Context(), storedLease, before); err != nil {
+		t.Fatal(err)
+	}
 	former := process("pod-a_1", cutOff(local, &cut), hub, &now)
 	beat(t, former, &now, interval)
 	beat(t, former, &now, interval)
+	if err := local.Get(t.Context(), storedLease, after); err != nil {
+		t.Fatal(err)
+	}
+	if before.ResourceVersion = after.ResourceVersion; !stored {
+		if err := local.Update(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cut = true
 	for range 3 { // until the other replica is elected
 		if beat(t, former, &now, 10*time.Second); former.MayPublish() {

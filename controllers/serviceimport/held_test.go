@@ -48,6 +48,12 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 		out[0].Native[0].Addresses[0] != "10.0.0.1" {
 		t.Errorf("held %v: %+v", found.held, out)
 	}
+	another := slice.DeepCopy() // of the family that the group had before
+	another.Name, another.AddressType = "before", discoveryv1.AddressTypeIPv6
+	both := &exporters{managed: []*discoveryv1.EndpointSlice{slice, another}}
+	if out := r.sources(s, both, nil, merged).sources; len(out) != 2 {
+		t.Errorf("of two slices of one group, %d are held", len(out))
+	}
 	if len(slice.Endpoints) != 3 || slice.Endpoints[0].Addresses[0] != "172.20.0.1" {
 		t.Error("the cache's slice was changed")
 	}

@@ -20,6 +20,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
 // addresses are those of all imported endpoints, sorted.
@@ -110,11 +111,21 @@ func TestS2WhatARestoredHubShowsIsNotFollowed(t *testing.T) {
 		"an older page": {[]func(*member){page(1, func(p *hubv1alpha1.EndpointPage) {
 			p.Spec.Revision, p.Spec.Endpoints[0].Address = 1, "10.0.2.9"
 		})}, "0 1 2"},
+		"an older page, and another one that changes": {[]func(*member){page(1, func(p *hubv1alpha1.EndpointPage) {
+			p.Spec.Revision, p.Spec.Endpoints[0].Address = 1, "10.0.2.9"
+		}), page(2, func(p *hubv1alpha1.EndpointPage) {
+			p.Spec.Revision, p.Spec.Endpoints[0].Address = 3, "10.0.2.9"
+		})}, "0 1 2"},
+		"two pages that exchange their families, and one of them is missing": {[]func(*member){
+			page(0, func(p *hubv1alpha1.EndpointPage) {
+				p.Spec.Revision, p.Spec.AddressType = 3, discoveryv1.AddressTypeIPv6
+			}), lose(1),
+		}, "0 1 2"},
 		"a missing page": {[]func(*member){lose(1)}, "0 1 2"},
 		"a missing page, and another one that changes": {[]func(*member){lose(1), page(2,
 			func(p *hubv1alpha1.EndpointPage) {
 				p.Spec.Revision, p.Spec.Endpoints[0].Address = 3, "10.0.2.9"
-			})}, "0 1 9"},
+			})}, "0 1 2"}, // which may be in the missing one by now
 		"a missing page, and another one that was recreated": {[]func(*member){lose(0), lose(1), func(m *member) {
 			m.page("c", 0, "10.0.2.9")
 			page(0, func(p *hubv1alpha1.EndpointPage) {
@@ -172,6 +183,65 @@ func TestS2WhatARestoredHubShowsIsNotFollowed(t *testing.T) {
 				t.Errorf("it is not settled: %v, %d writes", err, m.writes-before)
 			}
 		})
+	}
+}
+
+// TestS2WhatAPassLeftUnfinishedIsHeld: an agent ends after some writes of a pass that imports a change and a new group,
+// and the hub loses the record. The imported slices say what is held: no projection has an endpoint that they lack.
+func TestS2WhatAPassLeftUnfinishedIsHeld(t *testing.T) {
+	projected := func(m *member) (out []string) {
+		for _, slice := range m.slices() {
+			for _, e := range slice.Endpoints {
+				if endpoints.IsProjection(slice.Name) {
+					out = append(out, slice.Name+" "+e.Addresses[0])
+				}
+			}
+		}
+		return out
+	}
+	ended := errors.New("the agent has ended")
+	for writes, failed := 0, true; failed; writes++ {
+		m := newMember(t)
+		m.Addresses, m.Gateways = &ranges{}, func() bool { return true }
+		m.export("c", "10.3.0.1")
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+		m.mustPass()
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			another := rec.Spec.Endpoints[0].DeepCopy()
+			another.Endpoints[0].Address, another.Ports[0].Target = "10.3.0.3", new(int32(9090))
+			rec.Spec.Endpoints[0].Endpoints = append(
+				rec.Spec.Endpoints[0].Endpoints, hubv1alpha1.Endpoint{Address: "10.3.0.2"})
+			rec.Spec.Endpoints = append(rec.Spec.Endpoints, *another)
+		})
+		left := writes
+		write := func(do func() error) error {
+			if left--; left < 0 {
+				return ended
+			}
+			return do()
+		}
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				return write(func() error { return c.Create(ctx, o, opts...) })
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				return write(func() error { return c.Update(ctx, o, opts...) })
+			},
+		})
+		failed = m.pass() != nil
+		m.Local, m.unseen = m.local, nil
+		before := projected(m)
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		if err := m.records("c", rec).Delete(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		m.mustPass()
+		is := projected(m)
+		for _, endpoint := range before {
+			if !slices.Contains(is, endpoint) {
+				t.Errorf("after %d writes, without the record %s goes", writes, endpoint)
+			}
+		}
 	}
 }
 
@@ -302,6 +372,29 @@ func TestE10AHeldRecordSaysSo(t *testing.T) {
 	}
 	if n := len(m.told); n != 2 || m.told[0] != "RecordHeld" {
 		t.Errorf("Events %v", m.told)
+	}
+}
+
+// TestE11ARecordThatGoesToOthersIsHeldNoLonger once its owner has published again, though nothing of it is imported.
+func TestE11ARecordThatGoesToOthersIsHeldNoLonger(t *testing.T) {
+	m := newMember(t)
+	m.export("b", "10.2.0.1")
+	m.export("c", "10.3.0.1")
+	for _, c := range []struct {
+		revision int64
+		held     bool
+	}{{5, false}, {4, true}, {6, false}} {
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.ExportTo, rec.Spec.Revision = "cluster=z", c.revision
+		})
+		m.mustPass()
+		m.mustPass()
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		rec.Namespace, rec.Name = "clusterset-system", "web.shop.c"
+		conditions := m.read(rec).(*hubv1alpha1.ServiceExportRecord).Status.Conditions
+		if meta.IsStatusConditionTrue(conditions, "Held") != c.held {
+			t.Errorf("revision %d: %+v", c.revision, conditions)
+		}
 	}
 }
 

@@ -90,8 +90,8 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 	}
 	out = make(map[string]version, len(s.copies)+4)
 	for _, c := range s.copies {
-		if c.Spec.Withdrawn || meta.FindStatusCondition(
-			c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
+		if c.Spec.Withdrawn || meta.IsStatusConditionTrue(c.Status.Conditions, hubv1alpha1.ConditionHeld) ||
+			meta.FindStatusCondition(c.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) != nil {
 			return nil, false
 		}
 		out[c.Name] = versionOf(c)
@@ -129,8 +129,8 @@ func (s *snapshot) publishedSlices(want *endpoints.Import, clusters []string) (o
 		case rec == nil:
 			return nil, false
 		}
-		stated, missing := s.groupsOf(rec)
-		if len(missing) > 0 {
+		stated, shown := s.groupsOf(rec)
+		if !shown {
 			return nil, false
 		}
 		for i, p := range stated {

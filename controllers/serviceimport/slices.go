@@ -27,8 +27,9 @@ type slicePlan struct {
 
 type sliceSet struct{ desired, existing []*discoveryv1.EndpointSlice }
 
-// sets returns the projections first: a cluster whose imported slices are gone has nothing left here.
-func (p *slicePlan) sets() []*sliceSet { return []*sliceSet{&p.projected, &p.imported} }
+// sets returns the imported slices first. They say what is held, and their projections follow them. So a projection
+// without an imported slice is one to delete, also if the cache is late.
+func (p *slicePlan) sets() []*sliceSet { return []*sliceSet{&p.imported, &p.projected} }
 
 // desire adds the imported slices of sources, and their projections.
 func (r *reconciler) desire(p *slicePlan, sources []*endpoints.Source, want *endpoints.Import) {

@@ -37,13 +37,10 @@ func (r reader) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
 	out.refused = map[string]string{}
-	imported := map[string]map[string]*discoveryv1.EndpointSlice{} // by cluster and source
+	imported := map[string][]*discoveryv1.EndpointSlice{} // by cluster
 	for _, slice := range e.managed {
 		cluster := sourceCluster(slice)
-		if imported[cluster] == nil {
-			imported[cluster] = map[string]*discoveryv1.EndpointSlice{}
-		}
-		imported[cluster][slice.Annotations[endpoints.AnnotationSource]] = slice
+		imported[cluster] = append(imported[cluster], slice)
 	}
 	for _, cluster := range m.Clusters { // sorted, so that a seed of the simulation replays
 		switch {
@@ -57,80 +54,71 @@ func (r reader) sources(
 	return out
 }
 
-// addCluster adds the sources of one other cluster. imported is what was imported of it, by source. What its record
-// does not state has gone; what it states and the hub does not show is merely missing.
+// addCluster adds the sources of one other cluster. imported is what was imported of it. What its record does not state
+// has gone. While the hub does not show all that it states, nothing goes.
 func (r reader) addCluster(
-	out *foundSources, s *snapshot, cluster string, imported map[string]*discoveryv1.EndpointSlice,
+	out *foundSources, s *snapshot, cluster string, imported []*discoveryv1.EndpointSlice,
 	imp *mcsv1beta1.ServiceImport,
 ) {
+	slices.SortFunc(imported, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	rec := s.published.Records[cluster]
-	reverted := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster))
-	if !reverted && rec.Spec.Pages == 0 {
-		for _, slice := range imported {
-			src, err := endpoints.Restore(slice)
-			reverted = reverted || err == nil && src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
-		}
+	newerThanRecord := func(slice *discoveryv1.EndpointSlice) bool {
+		return newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision)
 	}
-	if !reverted {
-		if _, err := clusterset.ParseExport(rec); err != nil {
-			reverted = true // copyRecords reports it
-		}
+	holds := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster)) ||
+		rec.Spec.Pages == 0 && slices.ContainsFunc(imported, newerThanRecord)
+	if !holds {
+		_, err := clusterset.ParseExport(rec)
+		holds = err != nil // copyRecords reports it
 	}
-	names := slicesByName(imported)
-	if reverted { // the owner is about to publish its latest version again
-		out.held = true
-		for _, name := range names {
-			r.hold(out, imported[name])
-		}
-		return
-	}
-	stated, missing := s.groupsOf(rec)
-	var restored, recreated bool
-	for _, p := range stated {
-		if slice := imported[p.source]; slice != nil {
-			src, err := endpoints.Restore(slice)
-			restored = restored || err == nil && src.NewerThan(p.created, p.revision)
-			recreated = recreated || err == nil && src.Created < p.created
-		}
+	latest, isStated := latestOf(imported), map[string]bool{}
+	var stated []published // none while the owner is about to publish its latest version again
+	var all, restored bool
+	if !holds {
+		stated, all = s.groupsOf(rec)
+		restored = slices.ContainsFunc(stated, func(p published) bool {
+			return newerThan(latest[p.source], p.created, p.revision)
+		})
+		holds = !all || restored // endpoints may move to a page that is to come
 	}
 	for _, p := range stated {
-		slice := imported[p.source]
-		if restored && slice == nil { // it may be of before, and have gone since
-			out.held = true
-			continue
+		isStated[p.source] = true
+		if slice := latest[p.source]; !holds || slice == nil && !restored { // else it may have gone since
+			r.addGroup(out, cluster, p, slice, imp)
 		}
-		if recreated && len(missing) > 0 && slice != nil { // its endpoints may be in a page that is to come
-			r.hold(out, slice)
-			delete(imported, p.source)
-			continue
-		}
-		r.addGroup(out, cluster, p, imported[p.source], imp)
-		delete(imported, p.source)
 	}
-	for _, name := range names {
-		slice := imported[name]
-		if slice == nil {
-			continue
-		}
-		src, err := endpoints.Restore(slice)
-		later := err == nil && src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
-		if missing[name] || later {
+	for _, slice := range imported {
+		if holds || !isStated[slice.Annotations[endpoints.AnnotationSource]] && newerThanRecord(slice) {
 			r.hold(out, slice)
 		}
 	}
-	out.held = out.held || len(missing) > 0
+	out.held = out.held || holds
 }
 
-func slicesByName(imported map[string]*discoveryv1.EndpointSlice) (names []string) {
-	for name := range imported {
-		names = append(names, name)
+// newerThan reports whether an imported slice, if there is one, is newer than a record or page.
+func newerThan(slice *discoveryv1.EndpointSlice, created, revision int64) bool {
+	if slice == nil {
+		return false
 	}
-	slices.Sort(names)
-	return names
+	src, err := endpoints.Restore(slice)
+	return err == nil && src.NewerThan(created, revision)
 }
 
-// groupsOf returns the groups that a record states, and the sources of the pages that the hub does not show.
-func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []published, missing map[string]bool) {
+// latestOf returns imported slices by source. There may be two of a page that has got another family.
+func latestOf(imported []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
+	out := map[string]*discoveryv1.EndpointSlice{}
+	for _, slice := range imported {
+		source := slice.Annotations[endpoints.AnnotationSource]
+		if src, err := endpoints.Restore(slice); out[source] == nil ||
+			err == nil && !newerThan(out[source], src.Created, src.Revision) {
+			out[source] = slice
+		}
+	}
+	return out
+}
+
+// groupsOf returns the groups that a record states. all is false if the hub does not show all pages.
+func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []published, all bool) {
 	cluster := rec.Spec.ClusterID
 	for i := range rec.Spec.Endpoints {
 		if rec.Spec.Pages == 0 {
@@ -140,20 +128,19 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 			})
 		}
 	}
+	all = true
 	for i := range rec.Spec.Pages {
-		source, page := endpoints.SourceName(int(i), cluster), s.published.Page(rec, i)
+		page := s.published.Page(rec, i)
 		if page == nil || clusterset.ParsePage(page) != nil {
-			if missing == nil {
-				missing = map[string]bool{}
-			}
-			missing[source] = true
+			all = false
 			continue
 		}
 		stated = append(stated, published{
-			source, page.CreationTimestamp.Unix(), page.Spec.Revision, &page.Spec.EndpointGroup,
+			endpoints.SourceName(int(i), cluster), page.CreationTimestamp.Unix(), page.Spec.Revision,
+			&page.Spec.EndpointGroup,
 		})
 	}
-	return stated, missing
+	return stated, all
 }
 
 // addGroup adds the source for one group on the hub. slice is what was imported of it, or nil.

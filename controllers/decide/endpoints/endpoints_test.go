@@ -317,6 +317,10 @@ func TestC9WhatMovesStaysAlone(t *testing.T) {
 	}
 }
 
+func hasAddress(slice *discoveryv1.EndpointSlice, address string) bool {
+	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address })
+}
+
 // TestC9UpdatesThatLoseComeLast: of two slices that change in one pass, the one that gets endpoints goes before the
 // one that loses them.
 func TestC9UpdatesThatLoseComeLast(t *testing.T) {
@@ -353,6 +357,20 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 		}
 		if second := Additive(desired, first); len(second[0].Endpoints) != 1 || len(second[1].Endpoints) != 1 {
 			t.Errorf("ready %v: and ends with %+v and %+v", is, second[0].Endpoints, second[1].Endpoints)
+		}
+	}
+	// An address is ready in one slice and not in the other one. Both change places.
+	unready := func(name, address string) *discoveryv1.EndpointSlice {
+		s := ready(name, address)
+		s.Endpoints[0].Conditions.Ready = to(false)
+		return s
+	}
+	for i, s := range Additive(
+		[]*discoveryv1.EndpointSlice{ready("a", "10.0.0.1"), unready("b", "10.0.0.1")},
+		[]*discoveryv1.EndpointSlice{unready("a", "10.0.0.1"), ready("b", "10.0.0.1")},
+	) {
+		if len(backends(s)) != 2 {
+			t.Errorf("slice %d is %+v before the other one is written", i, s.Endpoints)
 		}
 	}
 	port := func(s *discoveryv1.EndpointSlice, protocol corev1.Protocol) *discoveryv1.EndpointSlice {

@@ -64,8 +64,9 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	for _, e := range Plan(desired, existing).Delete {
 		rest := e.DeepCopy()
 		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
+		isReady := readyIn(e)
 		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
-			return !ready(ep.Conditions.Ready) || !missing[ep.Addresses[0]]
+			return !isReady(&ep) || !missing[backend{ep.Addresses[0], true}]
 		})
 		switch len(rest.Endpoints) {
 		case 0:
@@ -94,9 +95,10 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
+		isReady, arrived := readyIn(e), backends(d)
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
-			is, moves := moving[ep.Addresses[0]]
-			return !moves || is != ready(ep.Conditions.Ready) || hasAddress(d, ep.Addresses[0])
+			b := backend{ep.Addresses[0], isReady(&ep)}
+			return !moving[b] || arrived[b]
 		})
 		stopsTraffic := isHidden(d) && !isHidden(e)
 		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
@@ -112,25 +114,25 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	return out
 }
 
-// missing returns the addresses that a desired slice does not have yet, and whether they are ready in one.
-func missing(desired, existing []*discoveryv1.EndpointSlice) map[string]bool {
-	have, out := byName(existing), map[string]bool{}
+// backend is what readers tell apart: one address may be ready in one slice, and not in another one, while it moves.
+type backend struct {
+	address string
+	ready   bool
+}
+
+// missing returns what a desired slice does not have yet.
+func missing(desired, existing []*discoveryv1.EndpointSlice) map[backend]bool {
+	have, out := byName(existing), map[backend]bool{}
 	for _, d := range desired {
-		written := map[string]bool{}
+		var written map[backend]bool
 		if e := have[d.Name]; e != nil {
-			written = addresses(e)
+			written = backends(e)
 		}
-		for address, isReady := range addresses(d) {
-			if wasReady, there := written[address]; !there || isReady && !wasReady {
-				out[address] = out[address] || isReady
-			}
+		for b := range backends(d) {
+			out[b] = out[b] || !written[b]
 		}
 	}
 	return out
-}
-
-func hasAddress(slice *discoveryv1.EndpointSlice, address string) bool {
-	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address })
 }
 
 func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
@@ -144,21 +146,27 @@ func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSl
 // ready applies the rule of EndpointSlices that an unset condition means ready.
 func ready(condition *bool) bool { return ptr.Deref(condition, true) }
 
-// addresses returns the addresses of endpoints, and whether they are ready.
-func addresses(e *discoveryv1.EndpointSlice) map[string]bool {
-	out := make(map[string]bool, len(e.Endpoints))
+// readyIn returns what says whether an endpoint of a slice is ready. In a gateway slice those that are serve (SPEC S6).
+func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool {
+	if IsGateway(slice.Name) {
+		return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Serving) }
+	}
+	return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) }
+}
+
+func backends(e *discoveryv1.EndpointSlice) map[backend]bool {
+	out, isReady := make(map[backend]bool, len(e.Endpoints)), readyIn(e)
 	for i := range e.Endpoints {
-		address := e.Endpoints[i].Addresses[0]
-		out[address] = out[address] || ready(e.Endpoints[i].Conditions.Ready)
+		out[backend{e.Endpoints[i].Addresses[0], isReady(&e.Endpoints[i])}] = true
 	}
 	return out
 }
 
 // removesReady reports whether an endpoint that is ready in e is not ready in d.
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
-	left := addresses(d)
+	left, isReady := backends(d), readyIn(e)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		return ready(ep.Conditions.Ready) && !left[ep.Addresses[0]]
+		return isReady(&ep) && !left[backend{ep.Addresses[0], true}]
 	})
 }
 
@@ -174,9 +182,10 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 // changedBySource reports whether d has other addresses or another readiness than e because its source has: an expired
 // cluster changes readiness without a new revision.
 func changedBySource(d, e *discoveryv1.EndpointSlice) bool {
+	isReady := readyIn(d)
 	return d.Annotations[AnnotationRevision] != e.Annotations[AnnotationRevision] &&
 		!slices.EqualFunc(d.Endpoints, e.Endpoints, func(a, b discoveryv1.Endpoint) bool {
-			return slices.Equal(a.Addresses, b.Addresses) && ready(a.Conditions.Ready) == ready(b.Conditions.Ready)
+			return slices.Equal(a.Addresses, b.Addresses) && isReady(&a) == isReady(&b)
 		})
 }
 

@@ -11,7 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // selectors are those by which proxies watch slices, read in their source: kube-proxy 1.35.6 and 1.36.3
@@ -126,6 +128,36 @@ func TestS6EachReaderHasASliceOfItsOwn(t *testing.T) {
 	for _, o := range all {
 		if ServiceOf(o.Name) != imp.Derived || IsProjection(o.Name) != (o != s) {
 			t.Errorf("name %s: Service %q, projection %v", o.Name, ServiceOf(o.Name), IsProjection(o.Name))
+		}
+	}
+}
+
+// TestC9GatewaysLoseNothingThatMoves: one of two groups gets an endpoint of the other one. No endpoint of a gateway
+// slice is ready, so those that serve count.
+func TestC9GatewaysLoseNothingThatMoves(t *testing.T) {
+	imp := imported(merged(map[string]string{"http": "http"}))
+	imp.Derived = derived.Name("shop", "web")
+	projections := func(groups ...[]string) (out []*discoveryv1.EndpointSlice) {
+		for i, addresses := range groups {
+			src := source("a", "http")
+			src.Name, src.Endpoints = SourceName(i, "a"), nil
+			for _, address := range addresses {
+				src.Endpoints = append(src.Endpoints, hubv1alpha1.Endpoint{Address: address})
+			}
+			out = append(out, written(src, imp, true)[1:]...)
+		}
+		return out
+	}
+	existing := projections([]string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.3"})
+	desired := projections([]string{"10.0.0.2"}, []string{"10.0.0.3", "10.0.0.1"})
+	for i, s := range Additive(desired, existing) {
+		if !hasAddress(s, "10.0.0.1") {
+			t.Errorf("%s of group %d lost the endpoint before the other group has it", s.Name, i/2)
+		}
+	}
+	for _, u := range Plan(desired, existing).Update[:2] {
+		if u.Annotations[AnnotationSource] != SourceName(1, "a") {
+			t.Errorf("%s loses an endpoint before others gain it", u.Name)
 		}
 	}
 }

@@ -157,13 +157,13 @@ func (l Limits) keep(was, all []typed) []typed {
 	rest := slices.Clone(all)
 	for i := range rest {
 		of := wanted[rest[i].kind]
-		rest[i].Endpoints = slices.DeleteFunc(slices.Clone(rest[i].Endpoints), func(e hubv1alpha1.Endpoint) bool {
-			left := of[identityOf(&e)]
-			if len(left) > 0 {
-				of[identityOf(&e)] = left[1:]
+		rest[i] = rest[i].empty()
+		for j := range all[i].Endpoints {
+			id := identityOf(&all[i].Endpoints[j])
+			if left := of[id]; len(left) > 0 { // of several that are equal, not the one that has a place
+				rest[i].Endpoints, of[id] = append(rest[i].Endpoints, left[0]), left[1:]
 			}
-			return len(left) == 0
-		})
+		}
 	}
 	return l.pack(out, rest)
 }

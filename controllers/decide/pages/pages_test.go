@@ -53,6 +53,8 @@ func TestArrange(t *testing.T) {
 	other.Ports = []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 80, Target: new(int32(9090))}}
 	six := group("x")
 	six.AddressType = discoveryv1.AddressTypeIPv6
+	unready := group("x", "c")
+	unready.Endpoints[0].Ready = new(false)
 	for what, c := range map[string]struct {
 		was, slicesOf []hubv1alpha1.EndpointGroup
 		want          string
@@ -102,6 +104,8 @@ func TestArrange(t *testing.T) {
 		"an address in two groups":    {nil, of(group("x"), other), "[x][x]"},
 		"an address that comes twice": {of(group("x")), of(group("x", "x")), "[x x]"},
 		"an address that came twice":  {of(group("x", "x")), of(group("x")), "[x]"},
+		"an address of two slices that differ in it": {of(group("x", "a", "b"), hubv1alpha1.EndpointGroup{}),
+			of(group("x", "a", "b"), unready), "[x a b][x c]"},
 		"a lost group of the middle": {of(group("a"), hubv1alpha1.EndpointGroup{}, group("c", "d", "e")),
 			of(group("a", "b", "c", "d", "e")), "[a b][][c d e]"},
 		"nothing else moves into a lost group": {of(hubv1alpha1.EndpointGroup{}, group("b"), group("c")),
