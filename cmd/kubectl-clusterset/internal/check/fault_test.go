@@ -246,7 +246,7 @@ var faults = []struct {
 		"in cluster west: kubectl clusterset explain web.shop"},
 	{"all Pods are down", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
-	}, "x no cluster has a ready endpoint of web.shop: connections fail: not ready in east, west",
+	}, "x no cluster has a ready endpoint of web.shop, so connections fail: not ready in east, west",
 		"kubectl --context=east -n shop get pods"},
 	{"the preference leaves out who is ready", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 2, 0)
@@ -256,7 +256,7 @@ var faults = []struct {
 	{"the ports disagree", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Spec.Ports[0].Port = 8443
 		s.Hub.Records[1].Spec.Ports[0].Port = 8443
-	}, "! the clusters disagree about web.shop: port: http 80/TCP (east) is in effect, west has http 8443/TCP",
+	}, "! the clusters disagree about web.shop: port http 80/TCP (east) is in effect, west has http 8443/TCP",
 		"kubectl clusterset --context=east explain web.shop"},
 	{"an export without a Service", all, func(s *snapshot.Snapshot) {
 		s.Member.Exports[0].Status.Conditions = []metav1.Condition{
@@ -436,7 +436,7 @@ func TestManyAreOneFinding(t *testing.T) {
 	}
 	got := views(s)["status"]
 	if len(got) != 1 || len(got[0].About) != 63 || got[0].What !=
-		"63 exports are not on the hub: s00.shop, s01.shop, s02.shop, +60: s00.shop: Failed: denied" {
+		"63 exports are not on the hub: s00.shop (Failed: denied), s01.shop, s02.shop and 60 more" {
 		t.Errorf("%s", text(got))
 	}
 }
