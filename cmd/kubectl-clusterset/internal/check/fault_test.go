@@ -211,7 +211,7 @@ var faults = []struct {
 			"clients here do not get its endpoints (onExpiry: Remove)",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster is silent, and its endpoints answer", all, func(s *snapshot.Snapshot) { silent(s, "west") },
-		"x cluster west does not renew its Lease on the hub: it last did at 2026-01-02T02:54:05Z",
+		"x the Lease of cluster west on the hub has expired: last renewed at 2026-01-02T02:54:05Z",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster lacks something", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles[1].Status.Conditions = append(s.Hub.Profiles[1].Status.Conditions, condition(
@@ -221,7 +221,11 @@ var faults = []struct {
 		"in cluster west: kubectl clusterset doctor"},
 	{"two clusters do not reach each other", all, func(s *snapshot.Snapshot) {
 		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"east": now.Add(-3 * time.Minute)})
-	}, "! cluster west does not reach others: east (for 3m)", ""},
+	}, "x cluster east is unreachable from others: from west for 3m", ""},
+	{"a Lease of the hub states nonsense", all, func(s *snapshot.Snapshot) {
+		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"no ID": now})
+	}, "! cluster west is not ready: its Lease on the hub is invalid: annotation ",
+		"in cluster west: kubectl clusterset doctor"},
 	{"a clock is wrong", all, func(s *snapshot.Snapshot) {
 		ahead := metav1.NewMicroTime(now.Add(time.Minute))
 		s.Hub.Lease("west").Spec.RenewTime = &ahead
