@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +90,44 @@ func TestF5MembersPublishNoLoadBalancerThatIsForbidden(t *testing.T) {
 	record.Spec.External = nil
 	must(t, m.Update(ctx, record))
 	must(t, m.Delete(ctx, record))
+}
+
+// TestS5AServerThatDoesNotFindClusterSetsTakesRecords: one that has just started may not find the kind for half a minute.
+// As long as the policy cannot be evaluated, members publish all the same: agents follow the same rules.
+func TestS5AServerThatDoesNotFindClusterSetsTakesRecords(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	shipped, err := os.ReadFile("../../deploy/hub/namespaces.yaml")
+	must(t, err)
+	missing := strings.ReplaceAll(string(shipped), "kind: ClusterSet", "kind: Unserved")
+	named := func(name string) string {
+		return strings.ReplaceAll(missing, "clusterset-namespaces.clusterset-dns.io", name)
+	}
+	strict := regexp.MustCompile("failurePolicy: .*").ReplaceAllString(named("strict"), "failurePolicy: Fail")
+	publish := func() error { return e.members["a"].Create(ctx, recordsOf("a", "shop")[0], client.DryRunAll) }
+	remove := func(name string) {
+		_, err := e.cp.Kubectl(context.WithoutCancel(ctx), "", "delete", "--ignore-not-found",
+			"validatingadmissionpolicies,validatingadmissionpolicybindings", name)
+		must(t, err)
+	}
+	t.Cleanup(func() { remove("strict"); remove("shipped") })
+	must(t, e.cp.Apply(ctx, named("shipped")))
+	must(t, e.cp.Apply(ctx, strict))
+	must(t, until(ctx, func() error {
+		if err := publish(); err == nil || !strings.Contains(err.Error(), "'strict'") {
+			return fmt.Errorf("the server does not read the policies: %w", err)
+		}
+		return nil
+	}))
+	remove("strict")
+	must(t, until(ctx, func() error {
+		err := publish()
+		if err == nil || strings.Contains(err.Error(), "'strict'") {
+			return err
+		}
+		t.Errorf("refused: %v", err)
+		return nil
+	}))
 }
 
 // exclude sets the rules of the ClusterSet, and waits until the policy follows them: it denies one more name, which no

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -61,7 +63,7 @@ func (s *skew) turned(p part, to release) *fault {
 
 // upgraded are the kinds of steps. A part gets the other version, whichever it has: so upgrades and roll backs come in
 // any order.
-var upgraded = []kind{{6, partTurned}, {2, commandRun}, {1, hubSavedOrRestored}}
+var upgraded = []kind{{6, partTurned}, {2, commandRun}, {1, hubSavedOrRestored}, {1, newSettings}}
 
 func partTurned(w *world, r *rand.Rand, _ *member) *fault {
 	s := w.skew
@@ -166,10 +168,10 @@ func (w *world) applied(on *lab.ControlPlane, patterns ...string) func(release) 
 func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	s := w.skew
 	by := s.releases[r.IntN(2)]
+	const image, hub = "--image=registry.example/clusterset-controller:v0.1.0", "--hub-context=hub"
 	args := [][]string{
-		{"status"}, {"explain", ns + "/steady"},
-		{"init", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
-		{"join", "--wait=false", "--image=registry.example/clusterset-controller:v0.1.0"},
+		{"status", hub}, {"explain", "steady." + ns},
+		{"init", "--wait=false", hub, image}, {"join", "--wait=false", hub, image},
 	}[r.IntN(4)]
 	return &fault{
 		name: fmt.Sprintf("%s of %s runs", args[0], by.name),
@@ -182,7 +184,7 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 					s.is[p.name+p.at] = by
 				}
 			}
-			out, err := w.command(ctx, by, append(args, "--context="+m.ID, "--hub-context=hub")...)
+			out, err := w.command(ctx, by, append(args, "--context="+m.ID)...)
 			if err != nil {
 				w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
 			}
@@ -205,6 +207,23 @@ func (w *world) command(ctx context.Context, of release, args ...string) (out st
 	cmd := exec.CommandContext(ctx, of.program("kubectl-clusterset"), append(args, "--kubeconfig="+file)...)
 	text, err := cmd.CombinedOutput()
 	return string(text), err
+}
+
+// newSettings has the hub's admin set a field and a value of the ClusterSet that only a later version knows (U2).
+// Nothing that they say counts here, and CRDs of this version refuse them.
+func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
+	f := &fault{name: "later settings of the ClusterSet", repair: func(context.Context) error { return nil }}
+	f.begin = func(ctx context.Context) error {
+		set := &hubv1alpha1.ClusterSet{}
+		set.Namespace, set.Name = lab.HubNamespace, lab.HubNamespace
+		later := []byte(`{"spec":{"future":"a setting","lease":{"mostSilent":"Ask"}}}`)
+		err := w.hub.Patch(ctx, set, client.RawPatch(types.MergePatchType, later))
+		if apierrors.IsInvalid(err) {
+			return nil
+		}
+		return err
+	}
+	return f
 }
 
 // hubSavedOrRestored takes a snapshot of the hub, and the next time goes back to it.
@@ -234,7 +253,13 @@ func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
 		}
 		snapshot := s.snapshot
 		s.snapshot = ""
-		return w.Hub.Restore(ctx, snapshot)
+		if err := w.Hub.Restore(ctx, snapshot); err != nil {
+			return err
+		}
+		// A server that has not read its roles yet refuses everybody. Nobody needs to say that.
+		_, err := w.auditAll()
+		s.reported = len(w.refusals)
+		return err
 	}
 	return f
 }
@@ -326,8 +351,11 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			return err
 		}
 	}
-	for _, part := range w.skew.parts {
-		if to := w.skew.releases[1]; w.skew.has(part) != to {
+	// At the end, all agents start again, after the CRDs: only then they write what those dropped before (SPEC U5).
+	isAgent := func(p part) bool { return strings.HasPrefix(p.name, "the agent") }
+	agents := slices.DeleteFunc(slices.Clone(w.skew.parts), func(p part) bool { return !isAgent(p) })
+	for _, part := range append(slices.DeleteFunc(slices.Clone(w.skew.parts), isAgent), agents...) {
+		if to := w.skew.releases[1]; isAgent(part) || w.skew.has(part) != to {
 			if err := step(w.skew.turned(part, to)); err != nil {
 				return err
 			}
