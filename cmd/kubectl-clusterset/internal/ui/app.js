@@ -256,7 +256,7 @@ function paint(anew) {
   painted = [first, last];
   const focused = document.activeElement && document.activeElement.dataset.row;
   const made = rows.slice(first, last).map((n, i) => row(n, first + i));
-  $("body").replaceChildren(...(made.length ? made : [make("p", { class: "name" }, "No name matches.")]));
+  $("body").replaceChildren(...(made.length ? made : [make("p", {}, view.names.length ? "No name matches." : "No cluster exports a name.")]));
   if (focused !== undefined) goTo(Number(focused));
 }
 
@@ -283,7 +283,7 @@ function judge(c, n) {
   if (c.x === "expired") return ["error", total, `0 %, ${why || c.x}`];
   if (c.x) return [c.x === "standby" ? "" : "warning", total, `0 %, ${c.x}`];
   if (c.t >= 0 && c.r === 0) return [labels(n).some((l) => l.startsWith("no endpoint")) ? "error" : "warning", total, "0 %"];
-  const share = c.s > 0 ? `${c.s} %` : c.s < 0 ? "by preference" : "";
+  const share = c.s > 0 ? `${c.s} %` : c.s < 0 ? "share by preference" : "";
   return why ? ["warning", total, [share, why].filter(Boolean).join(", ")] : ["", total, share];
 }
 
