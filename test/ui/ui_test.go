@@ -194,7 +194,7 @@ func TestTheBrowserShowsWhatIsWrong(t *testing.T) {
 		"conflict",
 		"cart.shop",
 		"no endpoint",
-		"withheld",
+		"port conflict",
 		"stock.shop",
 		"orders.shop",
 	)
@@ -213,9 +213,13 @@ func TestTheBrowserShowsWhatIsWrong(t *testing.T) {
 	took := until(ctx, t, 10*time.Second, south+".error", "seen")
 	t.Logf("a killed cluster turned after %v: %q", took, text(ctx, t, south))
 	t.Logf("its cell %v later", until(ctx, t, 10*time.Second-took, `#body [data-cluster="south"].error`, "e"))
-	until(ctx, t, limit, south, "down")
+	until(ctx, t, limit, south, "expired, unreachable")
 	until(ctx, t, limit, `#body [data-cluster="south"].error`, "expired")
-	until(ctx, t, limit, "#findings", "cluster south does not renew its Lease")
+	until(ctx, t, limit, "#findings", "the Lease of cluster south on the hub has expired")
+	if got := text(ctx, t, "#findings code"); got != "kubectl clusterset doctor" {
+		t.Errorf("the step to copy is %q", got)
+	}
+	until(ctx, t, limit, `#body [data-cluster="east"].error`, "0 of 2 ready")
 	if dir := os.Getenv("UI_IMAGES"); dir != "" {
 		for _, scheme := range []string{"light", "dark"} {
 			screen(ctx, t, scheme, 1280, 860)
@@ -425,7 +429,7 @@ func many(clusters, names, exporters int) any {
 	type object = map[string]any
 	var all, rows []object
 	findings := []object{
-		{"severity": "error", "check": "cluster-silent", "what": "cluster edge-042 does not renew its Lease"},
+		{"severity": "error", "check": "cluster-silent", "what": "the Lease of edge-042 has expired"},
 	}
 	for i := range clusters {
 		c := object{
@@ -439,7 +443,8 @@ func many(clusters, names, exporters int) any {
 			"kubernetes": "v1.36.3",
 		}
 		if i == 42 {
-			c["state"], c["level"], c["unreachable"] = "down", "error", object{"edge-007": "2026-01-02T03:03:05Z"}
+			c["state"], c["level"] = "expired, unreachable", "error"
+			c["unreachableFrom"] = object{"edge-007": "2026-01-02T03:03:05Z"}
 		}
 		all = append(all, c)
 	}

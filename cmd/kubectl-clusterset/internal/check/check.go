@@ -149,9 +149,6 @@ func Run(w *World) (out []Result) {
 	return out
 }
 
-// named is how many names or clusters a finding about several lists.
-const named = 3
-
 // group returns one finding for all hits of a level.
 func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 	for _, level := range []report.Severity{report.Error, report.Warning} {
@@ -171,21 +168,16 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 		detail := of[0].Detail
 		if len(of) > 1 {
 			var on []string
-			for _, h := range of {
+			for i, h := range of {
 				f.About = append(f.About, h.On)
-				if len(on) < named && !slices.Contains(on, h.On) {
-					on = append(on, h.On)
+				if h.Detail != "" && (i == 0 || h.Detail != of[i-1].Detail) {
+					h.On += " (" + h.Detail + ")"
 				}
+				on = append(on, h.On)
 			}
 			slices.Sort(f.About)
-			if f.About = slices.Compact(f.About); len(f.About) > len(on) {
-				on = append(on, fmt.Sprintf("+%d", len(f.About)-len(on)))
-			}
-			if len(f.About) > 1 {
-				f.What = fmt.Sprintf(c.Many, len(f.About)) + ": " + strings.Join(on, ", ")
-				if detail != "" {
-					detail = of[0].On + ": " + detail
-				}
+			if f.About = slices.Compact(f.About); len(f.About) > 1 {
+				f.What, detail = fmt.Sprintf(c.Many, len(f.About))+": "+report.Few(on), ""
 			}
 		} else if of[0].On != "" {
 			f.About = []string{of[0].On}

@@ -211,7 +211,7 @@ var faults = []struct {
 			"clients here do not get its endpoints (onExpiry: Remove)",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster is silent, and its endpoints answer", all, func(s *snapshot.Snapshot) { silent(s, "west") },
-		"x cluster west does not renew its Lease on the hub: it last did at 2026-01-02T02:54:05Z",
+		"x the Lease of cluster west on the hub has expired: last renewed at 2026-01-02T02:54:05Z",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster lacks something", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles[1].Status.Conditions = append(s.Hub.Profiles[1].Status.Conditions, condition(
@@ -221,7 +221,11 @@ var faults = []struct {
 		"in cluster west: kubectl clusterset doctor"},
 	{"two clusters do not reach each other", all, func(s *snapshot.Snapshot) {
 		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"east": now.Add(-3 * time.Minute)})
-	}, "! cluster west does not reach others: east (for 3m)", ""},
+	}, "x cluster east is unreachable from others: from west for 3m", ""},
+	{"a Lease of the hub states nonsense", all, func(s *snapshot.Snapshot) {
+		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"no ID": now})
+	}, "! cluster west is not ready: its Lease on the hub is invalid: annotation ",
+		"in cluster west: kubectl clusterset doctor"},
 	{"a clock is wrong", all, func(s *snapshot.Snapshot) {
 		ahead := metav1.NewMicroTime(now.Add(time.Minute))
 		s.Hub.Lease("west").Spec.RenewTime = &ahead
@@ -246,7 +250,7 @@ var faults = []struct {
 		"in cluster west: kubectl clusterset explain web.shop"},
 	{"all Pods are down", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
-	}, "x no cluster has a ready endpoint of web.shop: connections fail: not ready in east, west",
+	}, "x no cluster has a ready endpoint of web.shop, so connections fail: not ready in east, west",
 		"kubectl --context=east -n shop get pods"},
 	{"the preference leaves out who is ready", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 2, 0)
@@ -256,7 +260,7 @@ var faults = []struct {
 	{"the ports disagree", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Spec.Ports[0].Port = 8443
 		s.Hub.Records[1].Spec.Ports[0].Port = 8443
-	}, "! the clusters disagree about web.shop: port: http 80/TCP (east) is in effect, west has http 8443/TCP",
+	}, "! the clusters disagree about web.shop: port http 80/TCP (east) is in effect, west has http 8443/TCP",
 		"kubectl clusterset --context=east explain web.shop"},
 	{"an export without a Service", all, func(s *snapshot.Snapshot) {
 		s.Member.Exports[0].Status.Conditions = []metav1.Condition{
@@ -436,7 +440,7 @@ func TestManyAreOneFinding(t *testing.T) {
 	}
 	got := views(s)["status"]
 	if len(got) != 1 || len(got[0].About) != 63 || got[0].What !=
-		"63 exports are not on the hub: s00.shop, s01.shop, s02.shop, +60: s00.shop: Failed: denied" {
+		"63 exports are not on the hub: s00.shop (Failed: denied), s01.shop, s02.shop and 60 more" {
 		t.Errorf("%s", text(got))
 	}
 }

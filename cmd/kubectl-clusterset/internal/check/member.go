@@ -266,12 +266,7 @@ func differs(unserved, drift []string, expected bool) []Hit {
 	for _, kind := range unserved {
 		all = append(all, "kind "+kind+" is not served")
 	}
-	all = append(all, drift...)
-	detail := strings.Join(all[:min(len(all), named)], ", ")
-	if more := len(all) - named; more > 0 {
-		detail += fmt.Sprintf(", +%d", more)
-	}
-	return one(expected && len(all) > 0, "%s", detail)
+	return one(expected && len(unserved)+len(drift) > 0, "%s", report.Few(append(all, drift...)))
 }
 
 // down returns the hit of a Deployment that does not run as it should.

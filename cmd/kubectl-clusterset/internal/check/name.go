@@ -180,7 +180,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "no-endpoint", Scope: Names, Level: report.Error, After: []string{"endpoints-lost", "not-imported"},
-		One:  "no cluster has a ready endpoint of %s: connections fail",
+		One:  "no cluster has a ready endpoint of %s, so connections fail",
 		Many: "no cluster has a ready endpoint of %d names",
 		Look: func(w *World) (out []Hit) {
 			for _, n := range w.Names {
@@ -194,7 +194,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "no-endpoint-seen", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
-		One: "no endpoint of %s is ready: connections fail", Many: "no endpoint of %d names is ready", Do: explain,
+		One: "no endpoint of %s is ready, so connections fail", Many: "no endpoint of %d names is ready", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return !w.Is(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
 				!slices.ContainsFunc(n.slices, func(s *discoveryv1.EndpointSlice) bool {

@@ -338,7 +338,7 @@ func (p *Property) String() string {
 	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
 		others = append(others, c+" has "+cmp.Or(p.Others[c], "none"))
 	}
-	return fmt.Sprintf("%s: %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From,
+	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From,
 		strings.Join(others, ", "))
 }
 

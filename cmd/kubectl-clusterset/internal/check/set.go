@@ -113,8 +113,8 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID: "cluster-silent", Level: report.Error, After: []string{"cluster-expired"},
-		One: "cluster %s does not renew its Lease on the hub", Many: "%d clusters do not renew their Leases on the hub",
-		Do: doctor,
+		One:  "the Lease of cluster %s on the hub has expired",
+		Many: "the Leases of %d clusters on the hub have expired", Do: doctor,
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
@@ -128,7 +128,7 @@ var setChecks = ofSet(
 					len(w.stated()) > 0 {
 					continue
 				}
-				h := Hit{On: p.Name, Detail: "it last did at " + at.UTC().Format(time.RFC3339)}
+				h := Hit{On: p.Name, Detail: "last renewed at " + at.UTC().Format(time.RFC3339)}
 				if w.Member != nil && p.Name == w.Member.ID() {
 					h.Do, h.After = agentLog, append(slices.Clone(stopped), "leaving", "agent-outdated")
 				}
@@ -164,24 +164,24 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID: "cluster-unreachable", After: []string{"cluster-silent", "cluster-expired"},
-		One: "cluster %s does not reach others", Many: "%d clusters do not reach others",
-		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-			l := w.Hub.Lease(p.Name)
-			if l == nil || facts.Expired(l, w.Hub.Now) {
-				return false, ""
-			}
-			since, err := reach.ReadUnreachable(l)
-			if err != nil {
-				return true, "what it says is invalid: " + err.Error()
-			}
-			var out []string
-			for _, id := range slices.Sorted(maps.Keys(since)) {
-				if w.Hub.Live(id) { // else that one has a finding
-					out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(w.Hub.Now.Sub(since[id]))))
+		One: "cluster %s is unreachable from others", Many: "%d clusters are unreachable from others",
+		Look: func(w *World) (out []Hit) {
+			reports := w.Hub.Reports()
+			for _, id := range slices.Sorted(maps.Keys(reports)) {
+				since := reports[id].Unreachable
+				if len(since) == 0 {
+					continue
 				}
+				first := slices.MinFunc(slices.Collect(maps.Values(since)), time.Time.Compare)
+				h := Hit{On: id, Detail: fmt.Sprintf("from %s for %s", report.Few(slices.Sorted(maps.Keys(since))),
+					report.Age(w.Hub.Now.Sub(first)))}
+				if reports[id].Cut() {
+					h.Level = report.Error
+				}
+				out = append(out, h)
 			}
-			return len(out) > 0, strings.Join(out, ", ")
-		}),
+			return out
+		},
 	},
 	Check{
 		ID:    "member-not-ready",
@@ -189,6 +189,11 @@ var setChecks = ofSet(
 		One:   "cluster %s is not ready", Many: "%d clusters are not ready", Do: doctor,
 		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 			own := w.Member != nil && p.Name == w.Member.ID()
+			if l := w.Hub.Lease(p.Name); l != nil {
+				if _, err := reach.ReadUnreachable(l); err != nil {
+					return true, "its Lease on the hub is invalid: " + err.Error()
+				}
+			}
 			for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
 				inventoryv1alpha1.ConditionMemberReady} {
 				c := meta.FindStatusCondition(p.Status.Conditions, kind)

@@ -58,7 +58,7 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
-	for ready, want := range map[int]string{1: "", 0: "x no endpoint of web.shop is ready: connections fail\n"} {
+	for ready, want := range map[int]string{1: "", 0: "x no endpoint of web.shop is ready, so connections fail\n"} {
 		f := member()
 		f.Import.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
 		f.Properties, f.Records, f.Lacks = nil, nil, append(f.Lacks, view...)

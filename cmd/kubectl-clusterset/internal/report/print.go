@@ -66,6 +66,14 @@ func Printable(s string) string {
 
 func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
+// Few is a list of at most three, and how many more there are.
+func Few(all []string) string {
+	if more := len(all) - 3; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:3], ", "), more)
+	}
+	return strings.Join(all, ", ")
+}
+
 // Number is a number of things.
 func Number(n int, what string) string {
 	if n != 1 {

@@ -26,6 +26,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 // Part is something that is read as a whole, named as for a user who may not read it.
@@ -221,6 +222,38 @@ func (h *Hub) Lease(member string) *coordinationv1.Lease {
 func (h *Hub) Live(member string) bool {
 	lease := h.Lease(member)
 	return lease != nil && !facts.Expired(lease, h.Now)
+}
+
+// Reports are what the other live members state of a member.
+type Reports struct {
+	Others      int                  // how many they are
+	Unreachable map[string]time.Time // those that do not reach it, and since when
+}
+
+// Cut reports whether more than half of them do not reach the member (SPEC F5).
+func (r *Reports) Cut() bool { return 2*len(r.Unreachable) > r.Others }
+
+// Reports returns what is stated of each member.
+func (h *Hub) Reports() map[string]*Reports {
+	out := map[string]*Reports{}
+	for i := range h.Profiles {
+		out[h.Profiles[i].Name] = &Reports{Unreachable: map[string]time.Time{}}
+	}
+	for from := range out {
+		if !h.Live(from) {
+			continue
+		}
+		since, _ := reach.ReadUnreachable(h.Lease(from)) // a finding says that it is invalid
+		for of, r := range out {
+			if of != from {
+				r.Others++
+			}
+			if at, is := since[of]; is && of != from {
+				r.Unreachable[from] = at
+			}
+		}
+	}
+	return out
 }
 
 // Profile returns a member's ClusterProfile, or nil.

@@ -33,10 +33,13 @@ const now = () => stands || Date.now() + ahead;
 
 function age(at) {
   const s = Math.max(0, Math.round((now() - Date.parse(at)) / 1000));
-  if (s < 120) return `${s} s`;
-  if (s < 7200) return `${Math.floor(s / 60)} min`;
-  return s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+  if (s < 120) return `${s}s`;
+  if (s < 7200) return `${Math.floor(s / 60)}m`;
+  return s < 172800 ? `${Math.floor(s / 3600)}h` : `${Math.floor(s / 86400)}d`;
 }
+
+// stamp is a time as findings have it.
+const stamp = (ms) => new Date(ms).toISOString().slice(0, 19) + "Z";
 
 // aged is an age that goes on.
 const aged = (at, before, after) => make("span", { "data-at": at, "data-before": before, "data-after": after || "" },
@@ -46,7 +49,7 @@ function tick() {
   for (const e of document.querySelectorAll("[data-at]")) {
     e.textContent = e.dataset.before + age(e.dataset.at) + e.dataset.after;
   }
-  $("about").textContent = view ? about() : "";
+  if (view) $("about").replaceChildren(about(), make("time", {}, stamp(now())));
 }
 
 const mark = (level) => make("span", { class: "mark", "aria-hidden": "true" }, MARK[level || ""]);
@@ -77,17 +80,15 @@ function show(next) {
     if (e && c.lastSeen) e.dataset.at = c.lastSeen;
   }
   part("findings", [view.findings, all], findings);
-  part("reach", ageless.map((c) => [c.cluster, c.level, c.state, c.unreachable]), reach);
+  part("reach", ageless.map((c) => [c.cluster, c.level, c.state, c.unreachableFrom]), reach);
   part("names", [view.names, view.clusters.map((c) => [c.cluster, c.level, c.state])], filter);
   if (opened && $("explain").open) explain(opened);
   tick();
 }
 
 function about() {
-  const at = new Date(now()).toLocaleTimeString([], { hour12: false });
   const from = view.cluster ? `seen from ${view.cluster}` : "seen from the hub";
-  const state = stands ? `as of ${new Date(stands).toLocaleString([], { hour12: false })}` : `live, ${at}`;
-  return `${count(view.clusters.length, "cluster")}, ${count(view.names.length, "name")}, ${from}, ${state}`;
+  return `${count(view.clusters.length, "cluster")}, ${count(view.names.length, "name")}, ${from}, ${stands ? "as of" : "live,"} `;
 }
 
 function result(tally) {
@@ -145,8 +146,9 @@ function finding(f) {
       f.url ? make("a", { href: f.url, target: "_blank", rel: "noreferrer" }, `What ${f.check} means`) : null)));
 }
 
-// step returns a command, and what copies it.
-function step(command) {
+// step returns where a command is run, the command, and what copies it.
+function step(text) {
+  const [, where, command] = /^((?:in cluster [^ ]+|on the hub): )?(.*)$/s.exec(text);
   const code = make("code", {}, command);
   const button = make("button", { type: "button", "aria-label": `Copy: ${command}`, onclick: () => {
     const said = (word) => { button.textContent = word; setTimeout(() => { button.textContent = "Copy"; }, 2000); };
@@ -154,13 +156,13 @@ function step(command) {
     if (navigator.clipboard) navigator.clipboard.writeText(command).then(() => said("Copied"), select);
     else select();
   } }, "Copy");
-  return [code, button];
+  return [where ? make("span", {}, where) : null, code, button];
 }
 
-// Reach: what each member says that it does not reach. Nobody says that a member is reached: silence is consent.
+// Reach: what live members say that they do not reach. Nobody says that a member is reached: silence is consent.
 function reach() {
   const members = view.clusters.filter((c) => c.joined);
-  const missing = members.flatMap((c) => Object.entries(c.unreachable || {}).map(([to, since]) => ({ from: c.cluster, to, since })));
+  const missing = members.flatMap((c) => Object.entries(c.unreachableFrom || {}).map(([from, since]) => ({ from, to: c.cluster, since })));
   const well = make("p", { class: "quiet" }, members.length > 1 ? "No member reports one that it does not reach." :
     "There are no two members.");
   const list = make("ul", {}, ...missing.slice(0, 12).map((m) => make("li", {},
@@ -173,25 +175,25 @@ function reach() {
 function map(members, missing) {
   const width = 400, height = members.length > 4 ? 320 : 240, cx = width / 2, cy = height / 2;
   const at = members.map((_, i) => {
-    const angle = 2 * Math.PI * i / members.length - (members.length === 2 ? Math.PI : Math.PI / 2);
+    const angle = 2 * Math.PI * i / members.length - Math.PI / 2 - (members.length % 2 ? 0 : Math.PI / members.length);
     return [cx + 140 * Math.cos(angle), cy - 4 + (cy - 48) * Math.sin(angle)];
   });
   const out = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label":
     missing.length ? "Map of the clusters: " + missing.slice(0, 12).map((m) => `${m.from} does not reach ${m.to}`).join("; ")
       : "Map of the clusters: nobody reports a cluster that it does not reach" });
-  const silent = (c) => ["down", "Lease expired", "joining"].includes(c.state);
+  const fails = (to, from) => missing.some((m) => m.from === from.cluster && m.to === to.cluster);
+  const lines = [], crosses = []; // a cross is at the end that is not reached, where other lines are apart
   members.forEach((a, i) => members.forEach((b, j) => {
-    if (j <= i) return;
-    const cut = missing.some((m) => m.from === a.cluster && m.to === b.cluster || m.from === b.cluster && m.to === a.cluster);
-    const [x1, y1] = at[i], [x2, y2] = at[j];
-    out.append(make("line", { x1, y1, x2, y2, class: cut ? "error" : silent(a) || silent(b) ? "unknown" : "" }));
-    if (cut) out.append(make("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 5, class: "cross" }, "✕"));
+    const [x1, y1] = at[i], [x2, y2] = at[j], part = 44 / Math.hypot(x2 - x1, y2 - y1), cut = fails(a, b);
+    if (cut) crosses.push(make("text", { x: x1 + part * (x2 - x1), y: y1 + part * (y2 - y1) + 5, class: "cross" }, "✕"));
+    if (i < j) lines.push(make("line", { x1, y1, x2, y2, class: cut || fails(b, a) ? "error" : gone(a) || gone(b) ? "unknown" : "" }));
   }));
+  out.append(...lines, ...crosses);
   members.forEach((c, i) => {
     const [x, y] = at[i], name = c.cluster.length > 20 ? c.cluster.slice(0, 19) + "…" : c.cluster;
     out.append(make("circle", { cx: x, cy: y, r: 15, class: "node " + (c.level || "") }),
       make("text", { x, y: y + 5 }, c.level ? MARK[c.level] : "✓"),
-      make("text", { x, y: y + 33 }, name, make("title", {}, `${c.cluster}: ${c.state}`)));
+      make("text", { x, y: y + (y < cy - 5 ? -23 : 33) }, name, make("title", {}, `${c.cluster}: ${c.state}`)));
   });
   return out;
 }
@@ -234,7 +236,7 @@ function layout() {
   const width = $("table").clientWidth, narrow = innerWidth <= 640;
   grid = !narrow && view.clusters.length <= GRID && width > 330 + 86 * view.clusters.length;
   high = narrow ? 84 : 50;
-  room = Math.max(1, Math.floor((width - (narrow ? 24 : 324) - 60) / (narrow ? 130 : 150)));
+  room = Math.max(1, Math.floor((width - (narrow ? 24 : 324) - 60) / (narrow ? 170 : 190)));
   const columns = grid ? view.clusters.map((c) => make("div", { class: "cell", role: "columnheader", title: c.state },
     c.level ? make("span", { class: c.level }, mark(c.level)) : null, c.cluster)) :
     [make("div", { class: "chips", role: "columnheader" }, "Exported by")];
@@ -254,7 +256,7 @@ function paint(anew) {
   painted = [first, last];
   const focused = document.activeElement && document.activeElement.dataset.row;
   const made = rows.slice(first, last).map((n, i) => row(n, first + i));
-  $("body").replaceChildren(...(made.length ? made : [make("p", { class: "name" }, "No name matches.")]));
+  $("body").replaceChildren(...(made.length ? made : [make("p", {}, view.names.length ? "No name matches." : "No cluster exports a name.")]));
   if (focused !== undefined) goTo(Number(focused));
 }
 
@@ -271,13 +273,18 @@ function row(n, i) {
   return out;
 }
 
-// judge returns the level of a cell, and what it says.
-function judge(c) {
-  const total = c.t < 0 ? "?" : c.r === c.t ? `${c.r}` : `${c.r} of ${c.t}`;
-  if (c.x === "expired") return ["error", view.clusters[c.c].state === "unreachable" ? "unreachable" : "expired", ""];
-  if (c.x) return [c.x === "withheld" ? "warning" : "", total, c.x];
-  if (c.t >= 0 && c.r === 0) return ["warning", total, "none ready"];
-  return ["", total, c.s > 0 ? `${c.s} %` : c.s < 0 ? "by preference" : ""];
+// gone is why a cluster may be out as a whole, or "".
+const gone = (c) => (/^(expired|unreachable$|joining)/.exec(c.state) || [""])[0];
+
+// judge returns the level of a cell of a name, its endpoints, and its share, with the reason if something is wrong.
+function judge(c, n) {
+  const total = c.t < 0 ? "?" : c.r === c.t ? `${c.r} ready` : `${c.r} of ${c.t} ready`, why = gone(view.clusters[c.c]);
+  if (c.x === "not here") return ["", total, c.x];
+  if (c.x === "expired") return ["error", total, `0 %, ${why || c.x}`];
+  if (c.x) return [c.x === "standby" ? "" : "warning", total, `0 %, ${c.x}`];
+  if (c.t >= 0 && c.r === 0) return [labels(n).some((l) => l.startsWith("no endpoint")) ? "error" : "warning", total, "0 %"];
+  const share = c.s > 0 ? `${c.s} %` : c.s < 0 ? "share by preference" : "";
+  return why ? ["warning", total, [share, why].filter(Boolean).join(", ")] : ["", total, share];
 }
 
 function columns(n) {
@@ -285,7 +292,7 @@ function columns(n) {
   return view.clusters.map((cluster, i) => {
     const c = cells.get(i);
     if (!c) return make("div", { class: "cell quiet", role: "cell" }, "–");
-    const [level, total, says] = judge(c);
+    const [level, total, says] = judge(c, n);
     const bar = make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
       make("rect", { width: Math.max(0, c.s || 0), height: 10 }));
     return make("div", { class: "cell " + level, role: "cell", "data-cluster": cluster.cluster, title:
@@ -295,7 +302,7 @@ function columns(n) {
 }
 
 function chips(n) {
-  const cells = (n.cells || []).map((c) => [c, ...judge(c)]).sort((a, b) => rank(a[1]) - rank(b[1]) || b[0].r - a[0].r);
+  const cells = (n.cells || []).map((c) => [c, ...judge(c, n)]).sort((a, b) => rank(a[1]) - rank(b[1]) || b[0].r - a[0].r);
   const out = cells.slice(0, room).map(([c, level, total, says]) => make("span", { class: "chip " + level, "data-cluster":
     view.clusters[c.c].cluster }, level ? mark(level) : null, `${view.clusters[c.c].cluster} ${total}`,
   says ? make("span", { class: level ? "" : "quiet" }, ` · ${says}`) : null));
@@ -358,7 +365,7 @@ function details(r, n, add) {
     e.silent && `its agent does not answer here since ${e.silent}`, e.agentSilent && `only its endpoints answer since ${e.agentSilent}`,
     e.noTraffic && "no traffic, by preference", e.preferred && `gets the traffic (${e.preferred})`].filter(Boolean).join("; ");
   const said = (e) => {
-    const c = cell(e.cluster), [level, total, says] = c ? judge(c) : ["", e.notCounted ? "?" : `${e.ready} of ${e.ready + e.notReady}`, ""];
+    const c = cell(e.cluster), [level, total, says] = c ? judge(c, n) : ["", e.notCounted ? "?" : `${e.ready} of ${e.ready + e.notReady} ready`, ""];
     return make("span", { class: level }, level ? mark(level) : null, [total, says].filter(Boolean).join(", "));
   };
   if (r.exporters) {
@@ -410,7 +417,7 @@ function live() {
   events.addEventListener("pulse", (e) => {
     const p = JSON.parse(e.data);
     if (p.at) {
-      at = new Date(p.at).toLocaleTimeString([], { hour12: false });
+      at = stamp(Date.parse(p.at));
       ahead = Date.parse(p.at) - Date.now();
     }
     stale(p.error ? `Reading failed: ${p.error}. ${at ? `What you see is as of ${at}.` : ""}` : "");

@@ -5,7 +5,7 @@ package ui
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -70,7 +70,7 @@ type Cell struct {
 // States of a cell.
 const (
 	expired   = "expired"
-	withheld  = "withheld"
+	withheld  = "port conflict"
 	standby   = "standby"
 	elsewhere = "not here"
 )
@@ -108,9 +108,7 @@ func (v *View) findings(results []check.Result) (names, clusters map[string][]in
 					continue
 				}
 				for _, on := range f.About {
-					if r.ID != "cluster-unreachable" { // which is about those that report: the page marks the other end
-						about[on] = append(about[on], len(v.Findings))
-					}
+					about[on] = append(about[on], len(v.Findings))
 				}
 				f.What, f.Remedy = redacted(f.What), redacted(f.Remedy)
 				v.Findings = append(v.Findings, f)
@@ -140,40 +138,20 @@ func (v *View) members(w *check.World, rows []status.MemberRow, findings map[str
 		v.others = "hub not read"
 		return
 	}
-	live := 0
+	reports := w.Hub.Reports()
 	for _, row := range rows {
-		v.add(Cluster{MemberRow: row, Level: v.worst(findings[row.Cluster])})
-		if w.Hub.Live(row.Cluster) {
-			live++
-		}
-	}
-	for i := range rows {
-		for id, since := range rows[i].Unreachable {
-			to, is := v.at[id]
-			if !is || to == i || !w.Hub.Live(rows[i].Cluster) {
-				continue
-			}
-			if v.Clusters[to].UnreachableFrom == nil {
-				v.Clusters[to].UnreachableFrom = map[string]time.Time{}
-			}
-			v.Clusters[to].UnreachableFrom[rows[i].Cluster] = since
-		}
-	}
-	for i := range rows {
-		v.Clusters[i].classify(w.Hub, live)
+		c := Cluster{MemberRow: row, Level: v.worst(findings[row.Cluster])}
+		c.classify(w.Hub, reports[row.Cluster])
+		v.add(c)
 	}
 }
 
 // classify sets the state of a member: whether it renews its Lease, and whether more than half of the other live
 // members do not reach it. If its agent has no address, nobody can say, and its Lease decides alone (SPEC F4).
-func (c *Cluster) classify(h *snapshot.Hub, live int) {
-	lease, renews := h.Lease(c.Cluster), h.Live(c.Cluster)
-	if renews {
-		live--
-	}
-	from := len(c.UnreachableFrom)
-	cut := 2*from > live && from > 0
-	c.out = cut || !renews && (live == 0 || len(reach.ReadAddresses(lease, nil)) == 0)
+func (c *Cluster) classify(h *snapshot.Hub, others *snapshot.Reports) {
+	lease, renews, cut := h.Lease(c.Cluster), h.Live(c.Cluster), others.Cut()
+	c.UnreachableFrom = others.Unreachable
+	c.out = cut || !renews && (others.Others == 0 || len(reach.ReadAddresses(lease, nil)) == 0)
 	if set := h.Set(); set != nil && set.Spec.Lease.OnExpiry == hubv1alpha1.ExpiryKeep {
 		c.out = false
 	}
@@ -182,13 +160,15 @@ func (c *Cluster) classify(h *snapshot.Hub, live int) {
 	case lease == nil:
 		c.State = "joining"
 	case cut && !renews:
-		c.State, c.Level = "down", report.Error
+		c.State, c.Level = "expired, unreachable", report.Error
 	case cut:
 		c.State, c.Level = "unreachable", report.Error
+	case c.out:
+		c.State, c.Level = "expired", report.Error
 	case !renews:
-		c.State, c.Level = "Lease expired", report.Error
-	case from > 0:
-		c.State, c.Level = fmt.Sprintf("unreachable from %d", from), warning
+		c.State, c.Level = "expired, still used", report.Error
+	case len(c.UnreachableFrom) > 0:
+		c.State, c.Level = "unreachable from "+report.Few(slices.Sorted(maps.Keys(c.UnreachableFrom))), warning
 	case c.DNS == "fails":
 		c.State, c.Level = "DNS fails", warning
 	case c.Level != "":

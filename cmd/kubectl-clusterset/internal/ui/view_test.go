@@ -31,16 +31,16 @@ func TestAClusterIsWhatItsLeaseAndTheOthersSay(t *testing.T) {
 	}{
 		"well": {func(*snapshot.Snapshot) {}, "live", "", "west 1/1 50% "},
 		"its agent does not renew, and others reach it": {func(s *snapshot.Snapshot) { silent(s, "west") },
-			"Lease expired", report.Error, "west 1/1 50% "},
+			"expired, still used", report.Error, "west 1/1 50% "},
 		"nobody could reach it": {func(s *snapshot.Snapshot) {
 			silent(s, "west")
 			reach.WriteAddresses(s.Hub.Lease("west"), nil)
-		}, "Lease expired", report.Error, "west 1/1 0% expired"},
+		}, "expired", report.Error, "west 1/1 0% expired"},
 		"its endpoints stay if it expires": {func(s *snapshot.Snapshot) {
 			silent(s, "west")
 			reach.WriteAddresses(s.Hub.Lease("west"), nil)
 			s.Hub.Sets[0].Spec.Lease.OnExpiry = hubv1alpha1.ExpiryKeep
-		}, "Lease expired", report.Error, "west 1/1 50% "},
+		}, "expired, still used", report.Error, "west 1/1 50% "},
 		"it was killed a moment ago": {func(s *snapshot.Snapshot) {
 			unreach(s, "east", "west")
 			unreach(s, "south", "west")
@@ -49,10 +49,12 @@ func TestAClusterIsWhatItsLeaseAndTheOthersSay(t *testing.T) {
 			silent(s, "west")
 			unreach(s, "east", "west")
 			unreach(s, "south", "west")
-		}, "down", report.Error, "west 1/1 0% expired"},
+		}, "expired, unreachable", report.Error, "west 1/1 0% expired"},
 		"one link is cut": {func(s *snapshot.Snapshot) { unreach(s, "east", "west") },
-			"unreachable from 1", report.Warning, "west 1/1 50% "},
+			"unreachable from east", report.Warning, "west 1/1 50% "},
 		"it does not reach another": {func(s *snapshot.Snapshot) { unreach(s, "west", "east") },
+			"live", "", "west 1/1 50% "},
+		"it says that it does not reach itself": {func(s *snapshot.Snapshot) { unreach(s, "west", "west") },
 			"live", "", "west 1/1 50% "},
 		"it never renewed": {func(s *snapshot.Snapshot) {
 			s.Hub.Leases = slices.DeleteFunc(s.Hub.Leases, func(l coordinationv1.Lease) bool {
@@ -81,6 +83,11 @@ func TestAClusterIsWhatItsLeaseAndTheOthersSay(t *testing.T) {
 			if got := v.cells("web.shop"); !slices.Contains(got, c.cell) {
 				t.Errorf("%q, want %q", got, c.cell)
 			}
+			if i := slices.IndexFunc(v.Findings, func(f report.Finding) bool {
+				return slices.Contains(f.About, "west")
+			}); (i >= 0) != (c.level != "") || i >= 0 && v.Findings[i].Severity != c.level {
+				t.Errorf("the findings do not agree with the level %q: %v", c.level, v.Findings)
+			}
 		})
 	}
 }
@@ -102,7 +109,7 @@ func TestNamesThatAreWrongComeFirst(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for name, want := range map[string][]string{
-		"web.shop":    {"east 2/2 100% ", "west 1/1 0% withheld"},
+		"web.shop":    {"east 2/2 100% ", "west 1/1 0% port conflict"},
 		"cart.shop":   {"east 0/2 0% "},
 		"search.shop": {"east 1/1 100% ", "south 1/1 0% expired"},
 		"prices.shop": {"east 1/1 -1% ", "west 1/1 -1% "},
