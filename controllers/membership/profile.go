@@ -65,7 +65,7 @@ const settling = time.Second
 type reconciler struct {
 	Config
 	budget  *rate.Limiter
-	differs time.Time // since when the hub has not been told all; zero while it has
+	differs time.Time            // since when the hub has not been told all; zero while it has
 	tooLong map[types.UID]string // the resourceVersion of each property whose length an Event has reported
 	surplus int                  // the number of surplus properties that the last Event reported
 }
