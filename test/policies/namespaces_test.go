@@ -92,7 +92,8 @@ func TestF5MembersPublishNoLoadBalancerThatIsForbidden(t *testing.T) {
 	must(t, m.Delete(ctx, record))
 }
 
-// TestS5AServerThatDoesNotFindClusterSetsTakesRecords: one that has just started may not find the kind for half a minute.
+// TestS5AServerThatDoesNotFindClusterSetsTakesRecords: one that has just started may not find the kind for half a
+// minute.
 // As long as the policy cannot be evaluated, members publish all the same: agents follow the same rules.
 func TestS5AServerThatDoesNotFindClusterSetsTakesRecords(t *testing.T) {
 	e := setUp(t)
