@@ -36,17 +36,7 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := New(Config{
-		Cluster:      "east",
-		HubNamespace: "blue",
-		Local:        w.local,
-		Hub:          func() client.Client { return w.hub },
-		Events:       silent{},
-		Now:          func() time.Time { return now },
-		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart:      func(why string) { t.Fatal(why) },
-		Contested:    func() bool { return false },
-	}).Reconciler
+	r := w.mirror(t, &now, new(bool))
 	told := func() string {
 		for _, p := range get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Status.Properties {
 			if p.Name == restless.Name {
@@ -93,6 +83,21 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	}
 }
 
+// mirror returns the reconciler of a member's ClusterProfile.
+func (w *world) mirror(t *testing.T, now *time.Time, contested *bool) reconcile.Reconciler {
+	return New(Config{
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Hub:          func() client.Client { return w.hub },
+		Events:       silent{},
+		Now:          func() time.Time { return *now },
+		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:      func(why string) { t.Fatal(why) },
+		Contested:    func() bool { return *contested },
+	}).Reconciler
+}
+
 // settle makes a pass, and the one that writes what the first has found to differ.
 func settle(t *testing.T, r reconcile.Reconciler, now *time.Time) (reconcile.Result, error) {
 	t.Helper()
@@ -109,17 +114,7 @@ func settle(t *testing.T, r reconcile.Reconciler, now *time.Time) (reconcile.Res
 func TestP5PropertiesOfOneSecondAreOneWrite(t *testing.T) {
 	w, now := newWorld(t), at
 	w.settled(t)
-	r := New(Config{
-		Cluster:      "east",
-		HubNamespace: "blue",
-		Local:        w.local,
-		Hub:          func() client.Client { return w.hub },
-		Events:       silent{},
-		Now:          func() time.Time { return now },
-		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart:      func(why string) { t.Fatal(why) },
-		Contested:    func() bool { return false },
-	}).Reconciler
+	r := w.mirror(t, &now, new(bool))
 	written := func() string {
 		return get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").ResourceVersion
 	}
@@ -151,17 +146,7 @@ func TestID2ACloneWritesNoProperties(t *testing.T) {
 	w, now := newWorld(t), at
 	w.settled(t)
 	contested := true
-	r := New(Config{
-		Cluster:      "east",
-		HubNamespace: "blue",
-		Local:        w.local,
-		Hub:          func() client.Client { return w.hub },
-		Events:       silent{},
-		Now:          func() time.Time { return now },
-		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart:      func(why string) { t.Fatal(why) },
-		Contested:    func() bool { return contested },
-	}).Reconciler
+	r := w.mirror(t, &now, &contested)
 	for _, c := range []struct {
 		contested bool
 		again     time.Duration
@@ -184,17 +169,7 @@ func TestID3ARecreatedClaimIsUsed(t *testing.T) {
 	w, now := newWorld(t), at
 	w.settled(t)
 	w.drop(t)
-	r := New(Config{
-		Cluster:      "east",
-		HubNamespace: "blue",
-		Local:        w.local,
-		Hub:          func() client.Client { return w.hub },
-		Events:       silent{},
-		Now:          func() time.Time { return now },
-		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart:      func(why string) { t.Fatal(why) },
-		Contested:    func() bool { return false },
-	}).Reconciler
+	r := w.mirror(t, &now, new(bool))
 	look := func() {
 		t.Helper()
 		if _, err := settle(t, r, &now); err != nil {

@@ -93,8 +93,7 @@ func TestF5MembersPublishNoLoadBalancerThatIsForbidden(t *testing.T) {
 }
 
 // TestS5AServerThatDoesNotFindClusterSetsTakesRecords: one that has just started may not find the kind for half a
-// minute.
-// As long as the policy cannot be evaluated, members publish all the same: agents follow the same rules.
+// minute. As long as the policy cannot be evaluated, members publish all the same: agents follow the same rules.
 func TestS5AServerThatDoesNotFindClusterSetsTakesRecords(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()

@@ -202,8 +202,8 @@ func at(c *api.Write) string {
 	return c.New.GetResourceVersion()
 }
 
-// requested is told of every write that an agent asks for. What is kept for a time only may go while all is still, and a
-// late cache shows it a little longer: the API server refuses to change what is gone.
+// requested is told of every write that an agent asks for. What is kept for a time only may go while all is still, and
+// a late cache shows it a little longer: the API server refuses to change what is gone.
 func (a *agent) requested(s *api.Server, verb string, k api.Key) {
 	o := s.Get(k)
 	allowed := k.Kind == api.Lease || o == nil && verb != "create" || o != nil && verb == "delete" && expiring(o)
