@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -62,6 +63,9 @@ func slice(version int, cluster, addrs string, change ...string) *discoveryv1.En
 	s.Name = s.Labels[endpointslice.Label] + "-" + cluster + "-" + strings.ToLower(string(s.AddressType))
 	return s
 }
+
+// instantly runs a test in which updates take no time, so that no Service rests after one (L3).
+func instantly(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
 
 // listed is a watch after its first list.
 func listed(t testing.TB, slices ...*discoveryv1.EndpointSlice) *watch {

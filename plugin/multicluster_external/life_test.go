@@ -335,7 +335,7 @@ func gauge(t *testing.T, name string) float64 {
 
 // O3: promlint-clean, with closed label sets, and summed over the watches.
 func TestMetrics(t *testing.T) {
-	both := []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "down", "location=x")}
+	both := []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "as db", "down", "location=x")}
 	api, err := stub.Start(stub.Shape{})
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"synced": 1, "api_up": 1, "names": 1, "clusters state=up": 1, "clusters state=down": 1,
+		"synced": 1, "api_up": 1, "names": 2, "clusters state=up": 1, "clusters state=down": 1,
 		"last_event_timestamp_seconds": got["last_event_timestamp_seconds"],
 	}
 	for r := range (endpointslice.LeftOut{}) {

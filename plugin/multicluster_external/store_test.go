@@ -20,6 +20,10 @@ const web = "web.shop." + zone
 // M4: the serial is the highest resourceVersion whose change altered an answer, and at the start the highest of the
 // objects that answers come from.
 func TestX5SerialIsTheLastChangeOfAnAnswer(t *testing.T) {
+	instantly(t, x5SerialIsTheLastChangeOfAnAnswer)
+}
+
+func x5SerialIsTheLastChangeOfAnAnswer(t *testing.T) {
 	s := listed(t, slice(7, "a", "10.0.0.1"), slice(9, "b", "10.0.0.2"), slice(50, "b", "10.0.0.2", "as _"))
 	at := func(when string, want uint32) {
 		t.Helper()
@@ -59,7 +63,9 @@ func TestX5SerialIsTheLastChangeOfAnAnswer(t *testing.T) {
 }
 
 // X7: an API server that was restored has lower resourceVersions. What it lists is answered at once.
-func TestX7ARestoredAPIServerIsFollowed(t *testing.T) {
+func TestX7ARestoredAPIServerIsFollowed(t *testing.T) { instantly(t, x7ARestoredAPIServerIsFollowed) }
+
+func x7ARestoredAPIServerIsFollowed(t *testing.T) {
 	s := listed(t, slice(5000, "a", "10.0.0.1"), slice(5001, "b", "10.0.0.2"))
 	e := serving(s)
 	replace(t, s, "90", slice(80, "a", "10.0.0.9"))
@@ -76,7 +82,9 @@ func TestX7ARestoredAPIServerIsFollowed(t *testing.T) {
 }
 
 // A slice that moves to another Service, or stops to be one's, leaves the first.
-func TestSlicesMove(t *testing.T) {
+func TestSlicesMove(t *testing.T) { instantly(t, slicesMove) }
+
+func slicesMove(t *testing.T) {
 	s := listed(t, slice(1, "a", "10.0.0.1"))
 	e := serving(s)
 	moved := slice(2, "a", "10.0.0.1", "as db")
@@ -258,7 +266,9 @@ func transferred(t *testing.T, e *External, serial uint32) (records []string, so
 	return sorted(records), soas
 }
 
-func TestX6Transfer(t *testing.T) {
+func TestX6Transfer(t *testing.T) { instantly(t, x6Transfer) }
+
+func x6Transfer(t *testing.T) {
 	s := three(t)
 	s.update(slice(16, "kyoto", "10.3.0.1", "region=asia", "down"))
 	e := serving(s)
