@@ -54,9 +54,9 @@ func (w *World) answersAt(m *member) string {
 func (w *World) owner(a netip.Addr) *member {
 	at := int(a.AsSlice()[1])
 	if a.Is6() {
-		at = int(a.As16()[3])
+		at = int(a.As16()[3]) - 1
 	}
-	if at >= len(w.members) {
+	if at < 0 || at >= len(w.members) {
 		return nil
 	}
 	return w.members[at]
