@@ -143,7 +143,7 @@ function finding(f) {
   return make("li", { "data-check": f.check },
     make("span", { class: "level " + f.severity }, mark(f.severity), f.severity),
     make("div", { class: "what" }, f.what, make("div", { class: "step" }, ...(f.remedy ? step(f.remedy) : []),
-      f.url ? make("a", { href: f.url, target: "_blank", rel: "noreferrer" }, `What ${f.check} means`) : null)));
+      f.url ? make("a", { href: f.url, target: "_blank", rel: "noreferrer" }, "What this means") : null)));
 }
 
 // step returns where a command is run, the command, and what copies it.
