@@ -62,7 +62,7 @@ func (d draw) service(namespace, name string) *corev1.Service {
 		s.ClusterIP = corev1.ClusterIPNone
 	}
 	s.IPFamilyPolicy = maybe(d, pick(d, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack))
-	s.Ports = d.servicePorts(s.ClusterIP == corev1.ClusterIPNone)
+	s.Ports = d.servicePorts(s)
 	if d.chance(0.3) {
 		s.SessionAffinity = pick(d, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone, "Cookie")
 		s.SessionAffinityConfig = maybe(d, corev1.SessionAffinityConfig{
@@ -79,12 +79,13 @@ func (d draw) service(namespace, name string) *corev1.Service {
 	return svc
 }
 
-func (d draw) servicePorts(headless bool) (out []corev1.ServicePort) {
+// servicePorts are many only without node ports: an API server allocates these one by one, from one object.
+func (d draw) servicePorts(s *corev1.ServiceSpec) (out []corev1.ServicePort) {
 	n := 1 + d.IntN(3)
 	switch {
-	case headless && d.chance(0.15):
+	case s.ClusterIP == corev1.ClusterIPNone && d.chance(0.15):
 		n = 0
-	case d.chance(0.04):
+	case (s.Type == "" || s.Type == corev1.ServiceTypeClusterIP) && d.chance(0.05):
 		n = pick(d, 255, 256, 257, 300)
 	}
 	for i := range n {
@@ -186,7 +187,7 @@ func (d draw) edit(svc *corev1.Service) {
 	case 0:
 		svc.Spec.TrafficDistribution = maybe(d, pick(d, "PreferClose", "PreferSameZone", "PreferSameNode"))
 	case 1:
-		svc.Spec.Ports = d.servicePorts(svc.Spec.ClusterIP == corev1.ClusterIPNone)
+		svc.Spec.Ports = d.servicePorts(&svc.Spec)
 	default:
 		first := corev1.ServicePort{Name: "first", Port: 7, Protocol: "TCP"}
 		svc.Spec.Ports = append([]corev1.ServicePort{first}, svc.Spec.Ports...)

@@ -5,6 +5,7 @@ package honest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,7 +32,7 @@ import (
 const (
 	namespace = "honest"
 	seeds     = 48 // of a run without HONEST_FOR
-	together  = 12
+	together  = 6
 	limit     = 30 * time.Second // of one step, far more than it takes
 )
 
@@ -149,7 +150,7 @@ func (w *world) created(ctx context.Context, o client.Object) (bool, error) {
 }
 
 // play exports one Service, edits it, and ends the export.
-func (w *world) play(ctx context.Context, seed uint64) error {
+func (w *world) play(ctx context.Context, seed uint64) (err error) {
 	d := draw{rand.New(rand.NewPCG(seed, 0))}
 	name := fmt.Sprint(pick(d, "h", "h", "7"), seed%1e12)
 	if d.chance(0.1) {
@@ -166,6 +167,11 @@ func (w *world) play(ctx context.Context, seed uint64) error {
 		name = "h" + strings.TrimLeft(name, "7h") // digits first are of Kubernetes 1.36
 	}
 	objects := []client.Object{svc}
+	defer func() {
+		for _, o := range objects {
+			err = errors.Join(err, client.IgnoreNotFound(w.a.Delete(context.WithoutCancel(ctx), o)))
+		}
+	}()
 	for i := range 1 + d.IntN(3) {
 		slice := d.slice(svc, fmt.Sprintf("s%d-%d", seed, i))
 		ok, err := w.created(ctx, slice)
@@ -180,8 +186,10 @@ func (w *world) play(ctx context.Context, seed uint64) error {
 	if err := w.a.Create(ctx, export); err != nil {
 		return err
 	}
-	problem := w.settles(ctx, name)
-	for i := 0; i < 2 && problem == nil; i++ {
+	if err := w.settles(ctx, name, false); err != nil {
+		return fmt.Errorf("%w%s", err, w.print(ctx, objects))
+	}
+	for range 2 {
 		if err := w.a.Get(ctx, client.ObjectKeyFromObject(svc), svc); err != nil {
 			return err
 		}
@@ -192,35 +200,32 @@ func (w *world) play(ctx context.Context, seed uint64) error {
 		case err != nil:
 			return err
 		}
-		if problem = w.settles(ctx, name); problem != nil {
-			problem = fmt.Errorf("after an edit: %w", problem)
+		if err := w.settles(ctx, name, true); err != nil {
+			return fmt.Errorf("after an edit: %w%s", err, w.print(ctx, objects))
 		}
-	}
-	text := ""
-	for _, o := range objects {
-		if problem != nil {
-			_ = w.a.Get(ctx, client.ObjectKeyFromObject(o), o)
-			o.SetManagedFields(nil)
-			printed, _ := yaml.Marshal(o)
-			text += "\n---\n" + string(printed)
-		}
-		if err := w.a.Delete(ctx, o); err != nil {
-			return err
-		}
-	}
-	if problem != nil {
-		return fmt.Errorf("%w%s", problem, text)
 	}
 	return nil
 }
 
+// print returns objects as they are now.
+func (w *world) print(ctx context.Context, objects []client.Object) (text string) {
+	for _, o := range objects {
+		_ = w.a.Get(ctx, client.ObjectKeyFromObject(o), o)
+		o.SetManagedFields(nil)
+		printed, _ := yaml.Marshal(o)
+		text += "\n---\n" + string(printed)
+	}
+	return text
+}
+
 // settles waits until what is imported of a name is right.
-func (w *world) settles(ctx context.Context, name string) error {
+func (w *world) settles(ctx context.Context, name string, edited bool) error {
 	var s seen
 	err := lab.Until(ctx, limit, name, func() (err error) {
 		if s, err = w.see(ctx, name); err != nil {
 			return err
 		}
+		s.edited = edited
 		return s.check()
 	})
 	if err == nil && strings.Contains(s.message, "no effect") {
