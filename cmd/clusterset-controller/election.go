@@ -55,13 +55,16 @@ type lock struct {
 	resourcelock.Interface
 	contested func() bool
 	held      atomic.Bool
+	lost      atomic.Bool // another replica has led since: what this one knows is older than what that has published
 }
+
+var errLost = errors.New("another replica has led since")
 
 // Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil && record.HolderIdentity != l.Identity() {
-		l.held.Store(false)
+	if err == nil && record.HolderIdentity != l.Identity() && l.held.Swap(false) && record.HolderIdentity != "" {
+		l.lost.Store(true)
 	}
 	return record, raw, err
 }
@@ -73,8 +76,12 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return err
 }
 
-// Update implements resourcelock.Interface. For a leader it succeeds if the API server does not answer.
+// Update implements resourcelock.Interface. For a leader it succeeds if the API server does not answer, and for one that
+// another has followed it fails, so that its process ends.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.lost.Load() {
+		return errLost
+	}
 	err := l.Interface.Update(ctx, record)
 	switch {
 	case err == nil:

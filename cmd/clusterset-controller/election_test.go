@@ -59,6 +59,14 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			s.holder = "me"
 			_, _, _ = l.Get(t.Context())
 		}},
+		"another has led since, and is gone": {before: func(l *lock, s *scripted) {
+			s.holder = "other"
+			_, _, _ = l.Get(t.Context())
+		}},
+		"nobody has led since": {stays: true, before: func(l *lock, s *scripted) {
+			s.holder = ""
+			_, _, _ = l.Get(t.Context())
+		}},
 		"given back": {
 			err:    refused,
 			before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) },

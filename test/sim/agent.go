@@ -58,6 +58,7 @@ type agent struct {
 	noReads  bool        // of the hub: nothing arrives, and nobody says so
 	noWrites bool        // to the hub
 	cutOff   time.Time   // from its own API server, since then; zero if it is not
+	followed bool        // another replica was elected after it
 	env      *kube.Env
 	crashIn  int // writes until it dies; -1 for not
 	loops    []*loop
@@ -81,6 +82,9 @@ func (w *World) startAgent(m *member) {
 	w.started++
 	a := &agent{World: w, member: m, name: fmt.Sprintf("%s/%d", m.id, w.started), crashIn: -1, heard: map[string]word{}}
 	w.note("%s starts", a.name)
+	for _, former := range m.agents {
+		former.followed = true
+	}
 	a.local = api.NewCache(m.server, localKinds...)
 	if w.ranges {
 		a.local = api.NewCache(m.server, slices.Concat(localKinds, rangeKinds)...)

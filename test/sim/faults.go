@@ -143,10 +143,13 @@ func (w *World) isCutOffFromItsServer(a *agent) {
 }
 
 // elections are those of one member: another replica leads in place of one that is cut off, and that one ends when it
-// finds that another has its Lease on the hub.
+// finds that another has its Lease on the hub, or has led.
 func (w *World) elections(m *member, out []step) []step {
 	for _, a := range m.agents {
 		if !a.isCutOff() {
+			if a.followed && len(m.agents) == 1 {
+				out = append(out, step{20, a.resigns})
+			}
 			continue
 		}
 		if len(m.agents) == 1 && w.now.Sub(a.cutOff) >= electedAfter {
@@ -312,7 +315,7 @@ func (w *World) heal() {
 			m.agents[0], m.agents[former] = m.agents[former], m.agents[0]
 		}
 		for len(m.agents) > 1 && former < 0 {
-			pick(w, m.agents).die()
+			m.agents[0].die()
 		}
 		for _, a := range m.agents {
 			a.reconnect()
