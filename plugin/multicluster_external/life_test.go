@@ -335,7 +335,9 @@ func gauge(t *testing.T, name string) float64 {
 
 // O3: promlint-clean, with closed label sets, and summed over the watches.
 func TestMetrics(t *testing.T) {
-	both := []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "as db", "down", "location=x")}
+	both := []*discoveryv1.EndpointSlice{
+		slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "as db", "down", "location=x"),
+	}
 	api, err := stub.Start(stub.Shape{})
 	if err != nil {
 		t.Fatal(err)
