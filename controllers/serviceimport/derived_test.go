@@ -196,6 +196,62 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 	}
 }
 
+// TestI3APortThatTheVIPLacksIsNotNamed: a policy refuses a change of the derived Service. The import names a new port
+// once the VIP has it, and the other ports stay.
+func TestI3APortThatTheVIPLacksIsNotNamed(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Type, rec.Spec.Ports[0].Name = mcsv1beta1.ClusterSetIP, "http"
+	})
+	var refusal error
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Update: func(
+		ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption,
+	) error {
+		if _, is := o.(*corev1.Service); is && refusal != nil {
+			return refusal
+		}
+		return under.Update(ctx, o, opts...)
+	}})
+	// The fake API server allocates nothing.
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web"),
+		Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	svc.Spec.IPFamilies, svc.Spec.ClusterIP = []corev1.IPFamily{corev1.IPv4Protocol}, "10.96.0.7"
+	svc.Spec.ClusterIPs = []string{"10.96.0.7"}
+	if err := m.local.Create(t.Context(), svc); err != nil {
+		t.Fatal(err)
+	}
+	m.mustPass()
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.ServicePort{Name: "new", Protocol: "TCP", Port: 81},
+			hubv1alpha1.ServicePort{Name: "udp", Protocol: "UDP", Port: 80})
+	})
+	for _, c := range []struct {
+		refusal error
+		want    string
+	}{
+		{apierrors.NewForbidden(corev1.Resource("services"), "x", errors.New("no port 81 here")), "http"},
+		{nil, "http new udp"},
+	} {
+		refusal = c.refusal
+		if err := m.pass(); !errors.Is(err, refusal) {
+			t.Errorf("%v, want %v", err, refusal)
+		}
+		imp := &mcsv1beta1.ServiceImport{}
+		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range imp.Spec.Ports {
+			got = append(got, p.Name)
+		}
+		if strings.Join(got, " ") != c.want || len(imp.Spec.IPs) != 1 {
+			t.Errorf("while the policy says %v, the import of %v has ports %v", refusal, imp.Spec.IPs, got)
+		}
+	}
+}
+
 // TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The
 // import has the other's VIP at once, says that the first is full, and gets it when an address is free.
 func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {

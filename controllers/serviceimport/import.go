@@ -60,6 +60,13 @@ func (r *reconciler) updateImport(
 	} else {
 		imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
 		imp.Spec = imports.Spec(m, shown, ips)
+		if failed != nil && len(ips) > 0 && svc != nil { // no client is to learn of a port that the VIP does not have
+			imp.Spec.Ports = slices.DeleteFunc(imp.Spec.Ports, func(p mcsv1beta1.ServicePort) bool {
+				return !slices.ContainsFunc(svc.Spec.Ports, func(has corev1.ServicePort) bool {
+					return has.Port == p.Port && has.Protocol == p.Protocol
+				})
+			})
+		}
 	}
 	if !equality.Semantic.DeepEqual(imp.Spec, existing.Spec) ||
 		!equality.Semantic.DeepEqual(imp.ObjectMeta, existing.ObjectMeta) {
