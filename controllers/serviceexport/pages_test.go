@@ -131,8 +131,9 @@ func TestE4WhatTheHubRefusesIsNotStated(t *testing.T) {
 				}
 				m.now = m.now.Add(20 * time.Millisecond)
 			}
-			if m.endpoints() != want {
-				t.Errorf("lags %v, %s: %s, want %s", lags, what, m.endpoints(), want)
+			if m.endpoints() != want || !m.record().Spec.Incomplete {
+				t.Errorf("lags %v, %s: %s, want %s; others are told that some are missing: %v", lags, what,
+					m.endpoints(), want, m.record().Spec.Incomplete)
 			}
 			m.now = m.now.Add(time.Minute)
 			sync()
@@ -144,7 +145,8 @@ func TestE4WhatTheHubRefusesIsNotStated(t *testing.T) {
 		_, _, err := m.pass()
 		sync()
 		m.settle(1)
-		if err != nil || m.endpoints() != "3 pages: 3 6 8 | 4 5 7 | 9" || m.ready().Status != metav1.ConditionTrue {
+		if err != nil || m.endpoints() != "3 pages: 3 6 8 | 4 5 7 | 9" || m.record().Spec.Incomplete ||
+			m.ready().Status != metav1.ConditionTrue {
 			t.Errorf("lags %v, with less: %v, %s, %+v", lags, err, m.endpoints(), m.ready())
 		}
 	}

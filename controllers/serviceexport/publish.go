@@ -114,7 +114,7 @@ func (r *reconciler) setEndpoints(
 	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
 		record.Pages, again = counted, sooner(again, showsSoon)
 	}
-	if record.Pages == 0 {
+	if record.Incomplete = refused != nil; record.Pages == 0 {
 		record.Endpoints = r.Pages.Head(groups)
 	}
 	return again, refused, failed

@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -47,6 +48,9 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 	if out := found.sources; !found.held || len(out) != 1 || len(out[0].Native) != 1 ||
 		out[0].Native[0].Addresses[0] != "10.0.0.1" {
 		t.Errorf("held %v: %+v", found.held, out)
+	}
+	if says := found.lost["a"].Message; !strings.Contains(says, "--reserved-cidrs has") {
+		t.Errorf("the user is told %q", says)
 	}
 	another := slice.DeepCopy() // of the family that the group had before
 	another.Name, another.AddressType = "before", discoveryv1.AddressTypeIPv6

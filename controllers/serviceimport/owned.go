@@ -148,6 +148,26 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
+// lost sets the condition EndpointsImported of the copies.
+func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) error {
+	for _, copied := range s.copies {
+		was := meta.FindStatusCondition(copied.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
+		c, lost := found.lost[copied.Spec.ClusterID]
+		switch {
+		case lost && was != nil && was.Reason == c.Reason && c.Reason == hubv1alpha1.ReasonSliceRefused:
+			continue // with each text of an error, the write would start another pass
+		case !lost && found.held && was != nil && was.Reason == hubv1alpha1.ReasonEndpointsRefused:
+			continue // what the hub does not show may be refused still
+		case !lost:
+			c.Type = hubv1alpha1.ConditionEndpointsImported
+		}
+		if _, err := r.set(ctx, copied, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // set sets a condition of a copy, or removes it if it has no status, and returns whether that changed anything.
 func (r reporter) set(
 	ctx context.Context, was *hubv1alpha1.ServiceExportRecord, c metav1.Condition,

@@ -160,17 +160,6 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	found := reader{r.Config}.sources(s, e, imp, &merged)
 	r.report(found.findings)
-	for _, copied := range s.copies {
-		c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported}
-		if c.Message = found.refused[copied.Spec.ClusterID]; c.Message != "" {
-			c.Status, c.Reason = metav1.ConditionFalse, hubv1alpha1.ReasonEndpointsRefused
-		} else if found.held {
-			continue // what the hub does not show may be refused still
-		}
-		if _, err := (reporter{r.Config}).set(ctx, copied, c); err != nil {
-			return 0, err
-		}
-	}
 	sources := endpoints.Expire(found.sources, s.expired)
 	p := &slicePlan{
 		name: s.name, imported: sliceSet{existing: e.managed},
@@ -186,6 +175,13 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	refused := r.addSlices(ctx, p)
 	if apierrors.IsConflict(refused) || apierrors.IsNotFound(refused) {
 		return 0, refused // the Service gets no port before its endpoints (C9)
+	}
+	for cluster, err := range p.refused {
+		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
+			err)
+	}
+	if err := (reporter{r.Config}).lost(ctx, s, &found); err != nil {
+		return 0, err
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {

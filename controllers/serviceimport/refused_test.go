@@ -23,6 +23,16 @@ import (
 // refusal returns the message of the condition EndpointsImported of a cluster's copy, or "".
 func (m *member) refusal(cluster string) string {
 	m.t.Helper()
+	reason, message := m.lost(cluster)
+	if message != "" && reason != hubv1alpha1.ReasonEndpointsRefused {
+		m.t.Error(reason)
+	}
+	return message
+}
+
+// lost returns why endpoints of a cluster are not imported, or "".
+func (m *member) lost(cluster string) (reason, message string) {
+	m.t.Helper()
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}
 	if err := m.local.Get(m.t.Context(), name, rec); err != nil {
@@ -30,12 +40,87 @@ func (m *member) refusal(cluster string) string {
 	}
 	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
 	if c == nil {
-		return ""
+		return "", ""
 	}
-	if c.Status != "False" || c.Reason != hubv1alpha1.ReasonEndpointsRefused {
+	if c.Status != "False" {
 		m.t.Errorf("%+v", c)
 	}
-	return c.Message
+	return c.Reason, c.Message
+}
+
+// TestS4TheCopySaysWhyEndpointsAreMissing, in each way in which they get lost between their cluster and this one, as
+// long as they are.
+func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
+	for _, c := range []struct {
+		what         string
+		change, then func(*member)
+		want         string
+	}{
+		{"a page is lost", func(m *member) {
+			page := &hubv1alpha1.EndpointPage{}
+			page.Namespace, page.Name = "set", clusterset.PageName(1, "web", "shop", "c")
+			if err := m.hub.Delete(t.Context(), page); err != nil {
+				t.Fatal(err)
+			}
+		}, func(m *member) {
+			m.page("c", 1, "10.0.2.1")
+			m.page("c", 1, "10.0.2.1")
+			b := &hubv1alpha1.ServiceExportRecord{} // another cluster is held, which says nothing about c
+			if err := m.records("b", b).Delete(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}, hubv1alpha1.ReasonEndpointsMissing},
+		{"a page is older, as after a restore", func(m *member) {
+			page := &hubv1alpha1.EndpointPage{}
+			name := client.ObjectKey{Namespace: "set", Name: clusterset.PageName(1, "web", "shop", "c")}
+			edited(m, m.hub, page, name, func(p *hubv1alpha1.EndpointPage) { p.Spec.Revision = 1 })
+		}, func(m *member) { m.page("c", 1, "10.0.2.1") }, hubv1alpha1.ReasonEndpointsMissing},
+		{"the hub refuses a page", func(m *member) {
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Incomplete = true })
+		}, func(m *member) {
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Incomplete = false })
+		}, hubv1alpha1.ReasonRefusedByHub},
+		{"a quota here refuses a slice", func(m *member) {
+			m.page("c", 3, "10.0.2.3")
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Pages = 4 })
+			m.refuse = apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota"))
+		}, func(m *member) { m.refuse = nil }, hubv1alpha1.ReasonSliceRefused},
+	} {
+		m := paged(t, 3)
+		want := func(when, want string) {
+			t.Helper()
+			for range 2 {
+				if err := m.pass(); err != nil && m.refuse == nil {
+					t.Fatal(err)
+				}
+			}
+			reason, message := m.lost("c")
+			says := want != hubv1alpha1.ReasonSliceRefused || strings.Contains(message, "exceeded quota")
+			if reason != want || !says {
+				t.Errorf("%s, %s: %q %q, want %q", c.what, when, reason, message, want)
+			}
+			if reason, _ := m.lost("b"); reason != "" {
+				t.Errorf("%s, %s: cluster b: %s", c.what, when, reason)
+			}
+			if before := m.writes; m.pass() == nil && m.writes != before {
+				t.Errorf("%s, %s: a pass without a change wrote %d times", c.what, when, m.writes-before)
+			}
+		}
+		want("before", "")
+		c.change(m)
+		want("then", c.want)
+		if _, was := m.lost("c"); m.refuse != nil { // each write would start another pass
+			m.refuse = apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota: another text"))
+			if err := m.pass(); err == nil {
+				t.Errorf("%s: no error", c.what)
+			}
+			if _, is := m.lost("c"); is != was {
+				t.Errorf("%s: the message %q became %q", c.what, was, is)
+			}
+		}
+		c.then(m)
+		want("after it", "")
+	}
 }
 
 // TestS4TheCopySaysWhatIsRefused as long as it is, whether the name was settled before or not: who looks for endpoints

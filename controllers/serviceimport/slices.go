@@ -22,7 +22,8 @@ import (
 type slicePlan struct {
 	name                types.NamespacedName // of the import
 	imported, projected sliceSet
-	invalid             error // of slices that were refused as invalid: the others and removals go on
+	invalid             error            // of slices that were refused as invalid: the others and removals go on
+	refused             map[string]error // by source cluster: why this cluster's API server takes no slice of it
 }
 
 type sliceSet struct{ desired, existing []*discoveryv1.EndpointSlice }
@@ -132,6 +133,10 @@ func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err
 	}
 	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
+	if p.refused == nil {
+		p.refused = map[string]error{}
+	}
+	p.refused[sourceCluster(slice)] = err
 	if apierrors.IsInvalid(err) {
 		p.invalid, err = errors.Join(p.invalid, err), nil
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -19,7 +20,20 @@ type foundSources struct {
 	sources  []*endpoints.Source
 	held     bool // some stay as they were imported: what the hub shows is incomplete, older than before, or invalid
 	findings []finding
-	refused  map[string]string // by cluster: which of its endpoints this cluster refuses, and what to do
+	lost     map[string]metav1.Condition // EndpointsImported of clusters whose endpoints are not all imported
+}
+
+// lose notes why endpoints of a cluster are not imported, and what to do.
+func (f *foundSources) lose(cluster, reason, message string, args ...any) {
+	f.lost[cluster] = metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported, Status: metav1.ConditionFalse,
+		Reason: reason, Message: fmt.Sprintf(message, args...)}
+}
+
+// refuse notes addresses that this cluster refuses.
+func (f *foundSources) refuse(cluster string, refused []string) {
+	f.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "this cluster refuses addresses of cluster %s: %s; change "+
+		"them there, or --reserved-cidrs of this cluster's agent if the message names it",
+		cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
 }
 
 // published is one group of endpoints on the hub.
@@ -36,7 +50,7 @@ type reader struct{ Config }
 func (r reader) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
-	out.refused = map[string]string{}
+	out.lost = map[string]metav1.Condition{}
 	imported := map[string][]*discoveryv1.EndpointSlice{} // by cluster
 	for _, slice := range e.managed {
 		cluster := sourceCluster(slice)
@@ -65,12 +79,12 @@ func (r reader) addCluster(
 	newerThanRecord := func(slice *discoveryv1.EndpointSlice) bool {
 		return newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision)
 	}
-	holds := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster)) ||
-		rec.Spec.Pages == 0 && slices.ContainsFunc(imported, newerThanRecord)
-	if !holds {
+	recordHeld := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster))
+	if !recordHeld {
 		_, err := clusterset.ParseExport(rec)
-		holds = err != nil // copyRecords reports it
+		recordHeld = err != nil
 	}
+	holds := recordHeld || rec.Spec.Pages == 0 && slices.ContainsFunc(imported, newerThanRecord)
 	latest, isStated := latestOf(imported), map[string]bool{}
 	var stated []published // none while the owner is about to publish its latest version again
 	var all, restored bool
@@ -80,6 +94,16 @@ func (r reader) addCluster(
 			return newerThan(latest[p.source], p.created, p.revision)
 		})
 		holds = !all || restored // endpoints may move to a page that is to come
+	}
+	switch {
+	case recordHeld: // copyRecords reports it
+	case holds:
+		out.lose(cluster, hubv1alpha1.ReasonEndpointsMissing, "the hub does not show all endpoints that cluster %s "+
+			"published, or older ones: what was imported stays, and new ones wait; see there: kubectl clusterset "+
+			"explain %s.%s", cluster, s.name.Name, s.name.Namespace)
+	case rec.Spec.Incomplete:
+		out.lose(cluster, hubv1alpha1.ReasonRefusedByHub, "the hub does not take all endpoints of cluster %s; see "+
+			"there: kubectl clusterset explain %s.%s", cluster, s.name.Name, s.name.Namespace)
 	}
 	for _, p := range stated {
 		isStated[p.source] = true
@@ -161,17 +185,15 @@ func (r reader) addGroup(
 	if err != nil {
 		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
 			"Importing endpoints of cluster %s failed: %v.", cluster, err)})
-		out.refused[cluster] = fmt.Sprintf("importing endpoints of cluster %s failed: %v; use the same version of "+
-			"clusterset-controller in both clusters", cluster, err)
+		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
+			"same version of clusterset-controller in both clusters", cluster, err)
 		if slice != nil {
 			r.hold(out, slice)
 		}
 		return
 	}
 	if len(refused) > 0 {
-		out.refused[cluster] = fmt.Sprintf("this cluster refuses addresses of cluster %s: %s; change them there, or "+
-			"--reserved-cidrs of this cluster's agent if the message names it",
-			cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
+		out.refuse(cluster, refused)
 	}
 	if len(refused) > 0 && (previous.Created != p.created || previous.Revision != p.revision) {
 		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(
@@ -191,9 +213,13 @@ func (r reader) hold(out *foundSources, slice *discoveryv1.EndpointSlice) {
 	if err != nil {
 		return
 	}
+	had := len(src.Native)
 	src.Native = slices.DeleteFunc(slices.Clone(src.Native), func(e discoveryv1.Endpoint) bool {
 		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
 	})
+	if len(src.Native) < had {
+		out.refuse(src.ClusterID, []string{"some that --reserved-cidrs has by now"})
+	}
 	out.sources = append(out.sources, &src)
 }
 

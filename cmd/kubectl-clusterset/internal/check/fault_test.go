@@ -285,6 +285,26 @@ var faults = []struct {
 		s.Member.Slices[1] = slice("west", 0, 0)
 	}, "x endpoints of web.shop are not imported: EndpointsRefused: address 172.20.0.1 is reserved",
 		"kubectl clusterset --context=east explain web.shop"},
+	{"the API server here refuses a slice", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
+			"SliceRefused", "exceeded quota")}
+		s.Member.Slices = s.Member.Slices[:1]
+	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota",
+		"kubectl clusterset --context=east explain web.shop"},
+	{"a record is held that had no ready endpoint", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{
+			condition("Held", "True", "Absent", "the record is gone"),
+		}
+		s.Member.Slices[1] = slice("west", 0, 2)
+	}, "! the hub no longer shows the export of web.shop, and it is kept: west: the record is gone",
+		"kubectl --context=east -n clusterset-system get serviceexportrecords -o wide"},
+	{"a record is held, and nothing is ready", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{
+			condition("Held", "True", "Absent", "the record is gone"),
+		}
+		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
+	}, "x no cluster has a ready endpoint of web.shop, so connections fail: not ready in east; west is held: the " +
+		"record is gone", "kubectl --context=east -n shop get pods"},
 	{"the import has no VIP", all, func(s *snapshot.Snapshot) {
 		s.Member.Imports[0].Status.Conditions = []metav1.Condition{
 			condition("Ready", "False", "VIPRangeFull", "no address is free"),
@@ -322,6 +342,11 @@ var faults = []struct {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil
 	}, "x no cluster exports web.shop", ""},
+	{"the ClusterSet excludes the namespace", onlyAsk, func(s *snapshot.Snapshot) {
+		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
+		s.Hub.Records, s.Member.Services = nil, nil
+		s.Hub.Sets[0].Spec.Namespaces.Deny = []string{"shop"}
+	}, "x no cluster exports web.shop: the ClusterSet excludes namespace shop", ""},
 	{"the Service here is not exported", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records = nil

@@ -251,9 +251,10 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
-		One:  "the hub no longer shows the export of %s, and it is kept",
-		Many: "the hub no longer shows exports of %d names, and they are kept",
-		Do:   report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
+		One:   "the hub no longer shows the export of %s, and it is kept",
+		Many:  "the hub no longer shows exports of %d names, and they are kept",
+		After: []string{"no-endpoint"},
+		Do:    report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			for i := range n.Exporters {
 				if x := &n.Exporters[i]; x.Held != "" {
@@ -349,11 +350,14 @@ func (w *World) idle(n *Name) Hit {
 		}
 	}
 	for i := range n.Exporters {
-		if x := &n.Exporters[i]; x.Expired != "" && x.Ready == 0 {
+		x := &n.Exporters[i]
+		if x.Expired != "" && x.Ready == 0 {
 			all = append(all, x.Cluster+" has expired")
 			if len(h.Do.Argv) == 0 {
 				h.Do = report.Here("kubectl clusterset doctor").In(x.Cluster)
 			}
+		} else if x.Held != "" && x.Ready == 0 {
+			all = append(all, x.Cluster+" is held: "+x.Held)
 		}
 	}
 	h.Detail = strings.Join(all, "; ")
@@ -536,9 +540,13 @@ func notExported(w *World) []Hit {
 	}
 	h := Hit{On: n.String()}
 	s := w.service(n.NamespacedName)
+	rules, excludes := hubv1alpha1.NamespaceRules{}, "ClusterSets exclude namespace %s by default"
+	if w.Hub != nil && !w.wrongHub() && w.Hub.Set() != nil {
+		rules, excludes = w.Hub.Set().Spec.Namespaces, "the ClusterSet excludes namespace %s"
+	}
 	switch {
-	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, n.Namespace):
-		h.Detail = "ClusterSets exclude namespace " + n.Namespace + " by default"
+	case !clusterset.MayUse(rules, n.Namespace):
+		h.Detail = fmt.Sprintf(excludes, n.Namespace)
 	case s != nil && s.Type == corev1.ServiceTypeExternalName:
 		h.Detail = "this cluster's Service is of type ExternalName, which cannot be exported"
 	case s != nil:

@@ -80,10 +80,10 @@ func (n *Name) Headless() bool {
 // Slices returns the imported EndpointSlices.
 func (n *Name) Slices() []*discoveryv1.EndpointSlice { return n.slices }
 
-// idle returns the exporters without a ready endpoint that have not expired.
+// idle returns the exporters without a ready endpoint, unless this cluster knows another reason than their Pods.
 func (n *Name) idle() (out []string) {
 	for i := range n.Exporters {
-		if x := &n.Exporters[i]; x.Counted && x.Ready == 0 && x.Expired == "" && !x.Lost {
+		if x := &n.Exporters[i]; x.Counted && x.Ready == 0 && x.Expired+x.Held == "" && !x.Lost {
 			out = append(out, x.Cluster)
 		}
 	}

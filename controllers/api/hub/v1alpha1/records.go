@@ -97,6 +97,10 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:Maximum=10000
 	Pages int32 `json:"pages"`
 
+	// incomplete is true while the hub refuses some of the endpoints.
+	// +optional
+	Incomplete bool `json:"incomplete,omitempty"`
+
 	// exportedAt is the creationTimestamp of the ServiceExport, or when the export began again after a withdrawal. In a
 	// conflict, the oldest export wins, among those whose records were created within 10 minutes of the first.
 	// +optional
@@ -245,7 +249,7 @@ type ServicePort struct {
 
 // ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
-	// conditions are Held and EndpointsImported (of another member's record), and Imported.
+	// conditions are Held (of another member's record), EndpointsImported and Imported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -260,12 +264,17 @@ const (
 	// ConditionImported of any record is False while this cluster does not import the name. It is also set on the
 	// ServiceExport.
 	ConditionImported = "Imported"
-	// ConditionEndpointsImported of another member's record is False while this cluster refuses some of its endpoints.
+	// ConditionEndpointsImported of any record is False while some of its endpoints are not imported.
 	ConditionEndpointsImported = "EndpointsImported"
 )
 
-// ReasonEndpointsRefused is the reason of ConditionEndpointsImported (SPEC S4).
-const ReasonEndpointsRefused = "EndpointsRefused"
+// The reasons of ConditionEndpointsImported (SPEC S4).
+const (
+	ReasonEndpointsRefused = "EndpointsRefused" // the agent refuses them
+	ReasonSliceRefused     = "SliceRefused"     // this cluster's API server does
+	ReasonEndpointsMissing = "EndpointsMissing" // the hub does not show them, or older ones
+	ReasonRefusedByHub     = "RefusedByHub"     // the exporter could not publish them
+)
 
 // ReasonNotOwned is the reason of ConditionImported: an object that the import needs belongs to another program.
 const ReasonNotOwned = "NotOwned"
