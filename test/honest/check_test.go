@@ -282,8 +282,21 @@ func (s *seen) ask(server, question string, kind uint16) (out []string, code int
 			text = addr(rr.AAAA)
 		case *dns.CNAME:
 			text = "CNAME " + rr.Target
+			// In-tree, also for AAAA, of an IPv4 address as Kubernetes no longer writes it.
+			if legacy := netutils.ParseIPSloppy(strings.TrimSuffix(rr.Target, ".")); legacy != nil {
+				if kind != dns.TypeA {
+					continue
+				}
+				text = legacy.String()
+			}
 		case *dns.SRV:
 			host, _, _ := strings.Cut(strings.TrimPrefix(rr.Target, "::ffff:"), ".") // in-tree, of a mapped address
+			if strings.HasPrefix(host, "-") {                                        // DNS N15
+				host = "0" + host
+			}
+			if strings.HasSuffix(host, "-") {
+				host += "0"
+			}
 			text = fmt.Sprint(rr.Port, " ", host)
 		}
 		if !slices.Contains(out, text) {
