@@ -51,7 +51,8 @@ func probeCommand(ctx context.Context, args []string) error {
 }
 
 // probe answers its name at /name. At /resolve?name= it resolves a name and returns a list of addresses; at
-// /ask?address=&times= it opens that many connections and returns the number of answers by name.
+// /ask?address=&times= it opens that many connections and returns the number of answers by name; at /connect, it opens
+// them and returns the number of failures by reason.
 func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
@@ -65,21 +66,40 @@ func probe(name string) http.Handler {
 		slices.SortFunc(found, netip.Addr.Compare)
 		respond(w, found, err)
 	})
-	mux.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {
-		times, err := strconv.Atoi(r.URL.Query().Get("times"))
-		if err != nil || times < 1 || times > maxConnections {
-			http.Error(w, fmt.Sprintf("times must be within 1..%d", maxConnections), http.StatusBadRequest)
-			return
-		}
-		address, err := netip.ParseAddrPort(r.URL.Query().Get("address"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		answers, err := ask(r.Context(), address.String(), times)
-		respond(w, answers, err)
-	})
+	for path, do := range map[string]func(context.Context, string, int) (map[string]int, error){
+		"/ask": ask, "/connect": connect,
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			times, err := strconv.Atoi(r.URL.Query().Get("times"))
+			if err != nil || times < 1 || times > maxConnections {
+				http.Error(w, fmt.Sprintf("times must be within 1..%d", maxConnections), http.StatusBadRequest)
+				return
+			}
+			address, err := netip.ParseAddrPort(r.URL.Query().Get("address"))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			answers, err := do(r.Context(), address.String(), times)
+			respond(w, answers, err)
+		})
+	}
 	return mux
+}
+
+// connect opens that many TCP connections to an address, one after the other, and sends nothing. It returns how many
+// failed, by the reason.
+func connect(ctx context.Context, address string, times int) (map[string]int, error) {
+	failed := map[string]int{}
+	for range times {
+		c, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			failed[err.Error()]++
+			continue
+		}
+		_ = c.Close()
+	}
+	return failed, nil
 }
 
 // ask connects to an address, which is IP:port, that many times, and returns the number of answers by name. The first

@@ -43,6 +43,19 @@ func TestProbe(t *testing.T) {
 	if get("/ask?times=5&address="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
 		t.Errorf("west answers %v", answers)
 	}
+	for address, refused := range map[string]int{west: 0, closed: 2} {
+		var failures map[string]int
+		get("/connect?times=2&address="+url.QueryEscape(address), &failures)
+		n := 0
+		for why, times := range failures {
+			if n += times; !strings.Contains(why, "refused") {
+				t.Errorf("%s: %s", address, why)
+			}
+		}
+		if n != refused {
+			t.Errorf("%s: failed are %v, want %d", address, failures, refused)
+		}
+	}
 	var found []string
 	if get("/resolve?name=localhost", &found); len(found) == 0 {
 		t.Error("localhost has no address")

@@ -12,11 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
@@ -206,10 +208,10 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 var errFindings = errors.New("there are findings")
 
 // examines makes a command one whose exit status is that of its findings, or 2 if it fails.
-func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, error)) {
+func examines(cmd *cobra.Command, run func(*cobra.Command, []string) (report.Tally, error)) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit{wrongFlag(cmd, err), 2} })
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		tally, err := run(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		tally, err := run(cmd, args)
 		switch {
 		case err != nil:
 			return exit{err, 2}
@@ -338,31 +340,58 @@ func addDryRun(cmd *cobra.Command, d *cluster.DryRun) {
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = string(cluster.DryRunClient)
 }
 
-// format is the value of --output.
-type format string
+// format is the value of --output: one of the command's own, or one of cli-runtime's.
+type format struct {
+	name    string
+	own     []string
+	printer printers.ResourcePrinter
+}
 
-func (f *format) add(cmd *cobra.Command, more ...format) {
-	flag := choice[format]{f, append([]format{"json", "yaml", "wide"}, more...)}
-	cmd.Flags().VarP(flag, "output", "o", "format of the output")
-	complete := cobra.FixedCompletions(strings.Split(flag.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
+func (f *format) add(cmd *cobra.Command, more ...string) {
+	f.own = append([]string{"wide"}, more...)
+	cmd.Flags().VarP(f, "output", "o", "format of the output")
+	complete := cobra.FixedCompletions(strings.Split(f.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
 
-// write prints a report for programs, or calls text to print it for people.
-func (f format) write(out io.Writer, report any, text func(wide bool)) error {
-	switch f {
-	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(report)
-	case "yaml":
-		b, err := yaml.Marshal(report)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(b)
-		return err
+// Set is pflag.Value's.
+func (f *format) Set(s string) (err error) {
+	if f.name = s; slices.Contains(f.own, s) {
+		return nil
 	}
-	text(f == "wide")
+	flags := genericclioptions.NewPrintFlags("").WithDefaultOutput(s)
+	flags.NamePrintFlags = nil // a report has no name
+	if f.printer, err = flags.ToPrinter(); genericclioptions.IsNoCompatiblePrinterError(err) {
+		return errors.New("must be one of " + f.Type())
+	}
+	return err
+}
+
+// String is pflag.Value's.
+func (f *format) String() string { return f.name }
+
+// Type is pflag.Value's.
+func (f *format) Type() string {
+	return strings.Join(append([]string{"json", "yaml", "jsonpath="}, f.own...), "|")
+}
+
+// kind is a report.
+type kind interface{ GetObjectKind() schema.ObjectKind }
+
+// object is a report as cli-runtime prints it.
+type object struct{ kind }
+
+// DeepCopyObject is runtime.Object's. Nobody writes to the copy.
+func (o object) DeepCopyObject() runtime.Object { return o }
+
+// MarshalJSON is json.Marshaler's.
+func (o object) MarshalJSON() ([]byte, error) { return json.Marshal(o.kind) }
+
+// write prints a report for programs, or calls text to print it for people.
+func (f *format) write(out io.Writer, report kind, text func(wide bool)) error {
+	if f.printer != nil {
+		return f.printer.PrintObj(object{report}, out)
+	}
+	text(f.name == "wide")
 	return nil
 }

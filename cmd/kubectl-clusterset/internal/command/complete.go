@@ -39,7 +39,7 @@ func complete(r *root, root *cobra.Command) {
 			}
 		}
 		switch cmd.Name() {
-		case "explain":
+		case "explain", "verify":
 			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceImportList{}, func(o client.Object) string {
 				return o.GetName() + "." + o.GetNamespace()
 			})
@@ -50,8 +50,8 @@ func complete(r *root, root *cobra.Command) {
 	}
 }
 
-// names completes one argument with the names of objects that name gives: for explain and plan those of all namespaces,
-// for evict those of the ClusterSet's, else those of --namespace.
+// names completes one argument with the names of objects that name gives: for explain, plan and verify those of all
+// namespaces, for evict those of the ClusterSet's, else those of --namespace.
 func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList, name func(client.Object) string,
 ) completer {
 	return func(cmd *cobra.Command, args []string, typed string) (out []string, d cobra.ShellCompDirective) {
@@ -62,7 +62,7 @@ func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList
 		}
 		namespace, _, _ := r.config.ToRawKubeConfigLoader().Namespace()
 		switch cmd.Name() {
-		case "explain", "plan":
+		case "explain", "plan", "verify":
 			namespace = ""
 		case "evict":
 			namespace = r.hubNamespace

@@ -86,42 +86,83 @@ func (r *root) look(cmd *cobra.Command, file string, hubOnly bool) (*check.World
 
 func (r *root) status() *cobra.Command {
 	var f format
-	var hubOnly bool
+	var hubOnly, again bool
 	var file string
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show members, their exports, and findings", Args: noArgs,
 		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
-agent, or with those that --hub-kubeconfig and --hub-context name. With -o html, it is the page of
-kubectl clusterset ui as one file, for a ticket. The command writes nothing.
+agent, or with those that --hub-kubeconfig and --hub-context name. With -o name, it lists the names alone;
+with -o html, it is the page of kubectl clusterset ui as one file, for a ticket. The command writes nothing.
 
 Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail-on=warning.`,
-		Example: `  kubectl clusterset status --context east
+		Example: `  kubectl clusterset status --context east --watch
   kubectl clusterset status --hub-context hub --hub-only -o wide
   kubectl clusterset status --context hub -o html > clusterset.html`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w, results, err := r.look(cmd, file, hubOnly)
-			if err != nil {
-				return err
-			}
-			if lack, unread := w.Unread[snapshot.Properties]; unread && w.Member != nil && w.Hub == nil {
-				return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
-					"if you lack a right, run the command as a cluster admin")
-			}
-			if f == "html" {
-				page, err := ui.File(w)
-				if err == nil {
-					_, err = r.out.Write(page)
-				}
-				return err
-			}
-			all := status.Examine(w, results)
-			return f.write(r.out, all, func(wide bool) { status.Print(r.out, &all, wide, w.Now()) })
-		},
 	}
-	f.add(cmd, "html")
+	show := func(w *check.World, results []check.Result) error {
+		if lack, unread := w.Unread[snapshot.Properties]; unread && w.Member != nil && w.Hub == nil {
+			return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
+				"if you lack a right, run the command as a cluster admin")
+		}
+		if f.name == "html" {
+			page, err := ui.File(w)
+			if err == nil {
+				_, err = r.out.Write(page)
+			}
+			return err
+		}
+		all := status.Examine(w, results)
+		return f.write(r.out, &all, func(wide bool) {
+			if f.name == "name" {
+				status.PrintOnlyNames(r.out, &all)
+				return
+			}
+			status.Print(r.out, &all, wide, w.Now())
+		})
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if again {
+			return watch(r, cmd, file, hubOnly, show)
+		}
+		w, results, err := r.look(cmd, file, hubOnly)
+		if err != nil {
+			return err
+		}
+		return show(w, results)
+	}
+	f.add(cmd, "name", "html")
 	archived(cmd, &file)
 	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
+	cmd.Flags().BoolVarP(&again, "watch", "w", false, "show it again when something has changed, until Ctrl-C")
 	return cmd
+}
+
+// watch shows what status does, and again when more than ages has changed, until the user ends it.
+func watch(r *root, cmd *cobra.Command, file string, hubOnly bool, show func(*check.World, []check.Result) error,
+) error {
+	page, err := server(r, cmd, file, hubOnly)
+	if err != nil {
+		return err
+	}
+	shown := ""
+	page.Watch(cmd.Context(), func(w *check.World, failed error) bool {
+		if failed != nil { // it may pass
+			if text := failed.Error(); text != shown && cmd.Context().Err() == nil {
+				shown = text
+				r.say("error: %v", failed)
+			}
+			return true
+		}
+		results := check.Run(w)
+		if all := status.Examine(w, results); all.Timeless() != shown {
+			if shown != "" {
+				r.say("\n%s", w.Now().UTC().Format(time.RFC3339))
+			}
+			shown, err = all.Timeless(), show(w, results)
+		}
+		return err == nil
+	})
+	return err
 }
 
 func (r *root) explain() *cobra.Command {
@@ -176,7 +217,7 @@ Exit status: 0 if the name could be explained, also with findings.`,
 				return (&facts.Role{HubOf: w.HubHere}).OnlyHub()
 			}
 			all := explain.Explain(w, check.Run(w), from)
-			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
+			return f.write(r.out, &all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
 		},
 	}
 	f.add(cmd)
@@ -199,7 +240,7 @@ alone. The command writes nothing.
 Exit status: 2 with errors or if the command fails; 1 with warnings only, if --fail-on=warning; else 0.`,
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
-	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
+	examines(cmd, func(cmd *cobra.Command, _ []string) (t report.Tally, err error) {
 		w, results, err := r.look(cmd, file, false)
 		if err != nil {
 			return t, err
@@ -208,7 +249,7 @@ Exit status: 2 with errors or if the command fails; 1 with warnings only, if --f
 		if t = report.Count(check.Findings(results)); fail == report.Error {
 			t.Warnings = 0
 		}
-		return t, f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
+		return t, f.write(r.out, &all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})
 	f.add(cmd)
 	archived(cmd, &file)

@@ -19,18 +19,22 @@ func newVerify(r *root) *cobra.Command {
 	var with []string
 	o := verify.Options{Say: r.say}
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Prove the ClusterSet with test Pods in its members", Args: noArgs,
+		Use: "verify [NAME]", Short: "Prove the ClusterSet, or one name, with test Pods", Args: cobra.MaximumNArgs(1),
 		Long: `Prove the ClusterSet with test Pods in its members. In each cluster the command creates a namespace with
 a Pod and two exported Services. From each Pod it then connects to all Pods by address, by their names
 in clusterset.local, and by the VIP, for each IP family. It deletes the namespaces when it is done, and
 when it is interrupted. The Pods run the image of the agent.
 
-Before anybody has joined, it tries routes between Pods only, with --image of clusterset-controller.` + exitCodes,
+Before anybody has joined, it tries routes between Pods only, with --image of clusterset-controller.
+
+With NAME, the Pod of this cluster alone asks for that exported Service by its name, and opens TCP connections to its
+endpoints and its VIP, without sending anything. The report says which of these steps failed.` + exitCodes,
 		Example: `  kubectl clusterset verify --context east --with west
+  kubectl clusterset verify web.shop --context east
   kubectl clusterset verify --context east --with west --image registry.example/clusterset-controller:v1.0.0`,
 	}
-	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		if o.Namespace = ptr.Deref(r.config.Namespace, ""); o.Namespace == "" {
+	examines(cmd, func(cmd *cobra.Command, args []string) (t report.Tally, err error) {
+		if o.Namespace = ptr.Deref(r.config.Namespace, ""); o.Namespace == "" || len(args) > 0 {
 			o.Namespace = fmt.Sprintf("verify-%05d", rand.N(100_000))
 		}
 		this, err := r.member()
@@ -45,11 +49,18 @@ Before anybody has joined, it tries routes between Pods only, with --image of cl
 			}
 			o.Clusters = append(o.Clusters, other)
 		}
-		all, err := verify.Run(cmd.Context(), o)
+		var all verify.Report
+		if len(args) == 0 {
+			all, err = verify.Run(cmd.Context(), o)
+		} else if name, wrong := nameOf(r.config, args[0]); wrong != nil {
+			return t, wrong
+		} else {
+			all, err = verify.Name(cmd.Context(), o, name)
+		}
 		if err != nil {
 			return t, err
 		}
-		return report.Count(all.Findings), f.write(r.out, all, func(bool) { verify.Print(r.out, &all) })
+		return report.Count(all.Findings), f.write(r.out, &all, func(bool) { verify.Print(r.out, &all) })
 	})
 	f.add(cmd)
 	flags := cmd.Flags()

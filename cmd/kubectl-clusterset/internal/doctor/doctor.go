@@ -59,7 +59,7 @@ func Print(out io.Writer, r *Report, wide bool) {
 		rows = append(rows, []string{o.ID, result})
 	}
 	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", r.headline(), report.Number(len(r.Outcomes), "check"),
-		report.Count(findings), skipped)
+		report.Count(findings).Text(out), skipped)
 	report.Print(out, findings)
 	for _, why := range reasons {
 		report.Note(out, "?", "skipped: "+strings.Join(by[why], ", "), why)
@@ -80,7 +80,7 @@ func Print(out io.Writer, r *Report, wide bool) {
 			}
 		}
 		if all > 0 && well == all {
-			fmt.Fprintf(out, "✓ %s: %s\n", scope, report.Number(well, "check"))
+			report.Note(out, "✓", fmt.Sprintf("%s: %s", scope, report.Number(well, "check")), "")
 		}
 	}
 	if wide {

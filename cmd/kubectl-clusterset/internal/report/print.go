@@ -3,12 +3,14 @@ package report
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
+	"github.com/fatih/color"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -38,10 +40,22 @@ func Table(out io.Writer, heading string, columns []string, rows [][]string) {
 
 // Note writes a line, and below it what to do.
 func Note(out io.Writer, mark, what, remedy string) {
-	fmt.Fprintf(out, "%s %s\n", mark, Printable(what))
+	fmt.Fprintf(out, "%s %s\n", Paint(out, mark, mark), Printable(what))
 	if remedy != "" {
 		fmt.Fprintf(out, "  → %s\n", Printable(remedy))
 	}
+}
+
+var colours = map[string]*color.Color{
+	"x": color.New(color.FgRed), "!": color.New(color.FgYellow), "✓": color.New(color.FgGreen),
+}
+
+// Paint returns text in the colour of a mark, if it is for a terminal and the user has not set NO_COLOR.
+func Paint(out io.Writer, mark, text string) string {
+	if c := colours[mark]; c != nil && out == os.Stdout {
+		return c.Sprint(text) // which knows whether that is a terminal
+	}
+	return text
 }
 
 // Age is a duration as kubectl prints it.

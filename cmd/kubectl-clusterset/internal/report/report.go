@@ -71,8 +71,16 @@ func (t Tally) ExitCode() int {
 	return 0
 }
 
-func (t Tally) String() string {
-	return Number(t.Errors, "error") + ", " + Number(t.Warnings, "warning")
+// Text returns the numbers, for this output.
+func (t Tally) Text(out io.Writer) string {
+	errors, warnings := Number(t.Errors, "error"), Number(t.Warnings, "warning")
+	if t.Errors > 0 {
+		errors = Paint(out, "x", errors)
+	}
+	if t.Warnings > 0 {
+		warnings = Paint(out, "!", warnings)
+	}
+	return errors + ", " + warnings
 }
 
 // Print writes findings with their remedies, errors first.

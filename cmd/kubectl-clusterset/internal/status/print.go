@@ -17,7 +17,7 @@ const rows = 20
 
 // Print writes the report for people. Ages are counted from now, by the hub's clock.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
-	fmt.Fprintln(out, headline(r))
+	fmt.Fprintln(out, headline(out, r))
 	if len(r.Findings)+len(r.Lacks) > 0 {
 		fmt.Fprintln(out)
 	}
@@ -61,6 +61,25 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	if r.Here != nil {
 		printHere(out, r, now)
+	}
+}
+
+// Timeless returns the report as text, without ages and what else passes with time alone.
+func (r *Report) Timeless() string {
+	all := *r
+	all.Findings = slices.Clone(r.Findings)
+	for i := range all.Findings {
+		all.Findings[i].What = strings.Join(all.Findings[i].About, " ") // What may have an age
+	}
+	var out strings.Builder
+	Print(&out, &all, true, time.Time{})
+	return out.String()
+}
+
+// PrintOnlyNames writes the names as explain takes them, one a line.
+func PrintOnlyNames(out io.Writer, r *Report) {
+	for _, n := range r.Names {
+		fmt.Fprintln(out, n.Name+"."+n.Namespace)
 	}
 }
 
@@ -150,7 +169,7 @@ func printHere(out io.Writer, r *Report, now time.Time) {
 	fmt.Fprintf(out, "\nIn cluster %s: %s\n", r.Cluster, of)
 }
 
-func headline(r *Report) string {
+func headline(out io.Writer, r *Report) string {
 	set := "No ClusterSet"
 	if r.ClusterSet != "" {
 		set = "ClusterSet " + r.ClusterSet
@@ -159,7 +178,7 @@ func headline(r *Report) string {
 	if len(r.Members) > 0 {
 		parts = append(parts, report.Number(len(r.Members), "member"))
 	}
-	parts = append(parts, report.Number(len(r.Names), "name"), report.Count(r.Findings).String())
+	parts = append(parts, report.Number(len(r.Names), "name"), report.Count(r.Findings).Text(out))
 	return set + ": " + strings.Join(parts, ", ")
 }
 

@@ -177,15 +177,13 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		return err == nil && http.NewResponseController(w).Flush() == nil
 	}
 	var shown []byte
-	for {
-		seen, began := s.changes(), time.Now()
-		world, err := s.read(r.Context())
+	s.Watch(r.Context(), func(world *check.World, err error) bool {
 		p := pulse{}
 		if err == nil {
 			var view []byte
 			if view, err = json.Marshal(Look(world, check.Run(world))); err == nil && !bytes.Equal(view, shown) {
 				if !send("view", view) {
-					return
+					return false
 				}
 				shown = view
 			}
@@ -195,7 +193,17 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			p.Error = redacted(err.Error())
 		}
 		text, _ := json.Marshal(p) // a time and a text
-		if !send("pulse", text) || !s.wait(r.Context(), seen, idle*time.Since(began)) {
+		return send("pulse", text)
+	})
+}
+
+// Watch calls show with what Read returns, and again when there may be something else, until show returns false or ctx
+// is done.
+func (s *Server) Watch(ctx context.Context, show func(*check.World, error) bool) {
+	for {
+		seen, began := s.changes(), time.Now()
+		world, err := s.read(ctx)
+		if !show(world, err) || !s.wait(ctx, seen, idle*time.Since(began)) {
 			return
 		}
 	}

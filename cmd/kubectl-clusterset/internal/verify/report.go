@@ -16,6 +16,8 @@ type Report struct {
 	metav1.TypeMeta `json:",inline"`
 	ClusterSet      string           `json:"clusterSet"`
 	Namespace       string           `json:"namespace"`
+	Name            string           `json:"name,omitempty"`  // of the user's Service
+	Steps           []Step           `json:"steps,omitempty"` // what was tried for it
 	Clusters        []string         `json:"clusters"`
 	Results         []Result         `json:"results"`
 	Findings        []report.Finding `json:"findings"`
@@ -89,15 +91,23 @@ func Print(out io.Writer, r *Report) {
 	if r.ClusterSet == "" {
 		set = "No ClusterSet yet: only routes were tried"
 	}
-	fmt.Fprintf(out, "%s, clusters %s: %v\n", set, strings.Join(r.Clusters, ", "), report.Count(r.Findings))
+	what, tally := "clusters "+strings.Join(r.Clusters, ", "), report.Count(r.Findings).Text(out)
+	if r.Name != "" {
+		what = r.Name + " from cluster " + r.Clusters[0]
+	}
+	fmt.Fprintf(out, "%s, %s: %s\n", set, what, tally)
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
-	var rows [][]string
+	var rows, steps [][]string
 	for _, x := range r.Results {
 		rows = append(rows, []string{x.From, x.To, string(x.Family), short(x.Route), short(x.Name), short(x.VIP)})
 	}
+	for _, x := range r.Steps {
+		steps = append(steps, []string{x.Step, x.What, short(x.Outcome)})
+	}
+	report.Table(out, "STEPS", nil, steps)
 	report.Table(out, "CONNECTIONS", []string{"FROM", "TO", "FAMILY", "ROUTE", "NAME", "VIP"}, rows)
 }
 

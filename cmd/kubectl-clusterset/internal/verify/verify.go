@@ -1,5 +1,6 @@
 // Package verify proves a ClusterSet with Pods of its own: from one cluster's Pod to the other's, by address, by name
-// and by the VIP, for each IP family. It creates a namespace in each cluster and deletes it again.
+// and by the VIP, for each IP family; or to a Service of the user. It creates a namespace in each cluster and deletes
+// it again.
 package verify
 
 import (
@@ -39,7 +40,7 @@ type Options struct {
 	Timeout   time.Duration      // until the Pods run, and again until everything is imported
 	Keep      bool               // do not delete the namespaces
 	Say       func(format string, args ...any)
-	routes    bool // nobody has joined: only routes are asked
+	routes    bool // the Pods get no Services: nobody has joined, or Name has one
 }
 
 // place is one cluster under test.
@@ -49,7 +50,7 @@ type place struct {
 	created bool // whether this run has created the namespace
 	pod     *corev1.Pod
 	local   uint16 // port that leads to the Pod
-	lost    error  // why the port-forward to the Pod has ended, if it has
+	lost    error  // why the Pod cannot be asked any more, if it cannot
 }
 
 // cleanUp is how long the deletion of the namespaces may take, also after an interrupt.
@@ -61,34 +62,15 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 	if err != nil {
 		return all, err
 	}
-	if o.Image == "" {
-		agent, err := places[0].Container(ctx, manifest.AgentDeployment)
-		if err != nil {
-			return all, err
-		}
-		if agent == nil {
-			return all, report.WithRemedy(fmt.Errorf("%s has no agent, whose image the Pods would use", places[0].Name),
-				"--image IMAGE of clusterset-controller")
-		}
-		o.Image = agent.Image
-	}
+	o.routes = set == ""
 	defer func() {
 		if !o.Keep {
 			err = all.cleanedUp(&o, err, remove(ctx, &o, places))
 		}
 	}()
-	o.routes = set == ""
-	for _, p := range places {
-		o.Say("creating a Pod in namespace %s of %s", o.Namespace, p.id)
-		if err := create(ctx, &o, p); err != nil {
-			return all, err
-		}
-	}
 	all = newReport(set, o.Namespace, places)
-	for _, p := range places {
-		if err := p.await(ctx, &o); err != nil {
-			return all, err
-		}
+	if err := o.start(ctx, places); err != nil {
+		return all, err
 	}
 	if !o.routes {
 		o.Say("waiting for the imports")
@@ -140,6 +122,33 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 			none.Command(facts.Join))
 	}
 	return out, set, nil
+}
+
+// start creates the Pods and waits for them.
+func (o *Options) start(ctx context.Context, places []*place) error {
+	if o.Image == "" {
+		agent, err := places[0].Container(ctx, manifest.AgentDeployment)
+		if err != nil {
+			return err
+		}
+		if agent == nil {
+			return report.WithRemedy(fmt.Errorf("%s has no agent, whose image the Pods would use", places[0].Name),
+				"--image IMAGE of clusterset-controller")
+		}
+		o.Image = agent.Image
+	}
+	for _, p := range places {
+		o.Say("creating a Pod in namespace %s of %s", o.Namespace, p.id)
+		if err := create(ctx, o, p); err != nil {
+			return err
+		}
+	}
+	for _, p := range places {
+		if err := p.await(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func create(ctx context.Context, o *Options, p *place) error {
@@ -318,13 +327,20 @@ const settling = 20 * time.Second
 
 // look asks from the Pod of one cluster until nothing fails any more, or settling is over.
 func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
+	return settled(ctx, func() ([]Result, bool, error) {
+		rows, err := p.ask(ctx, o, places)
+		return rows, !slices.ContainsFunc(rows, func(r Result) bool {
+			return r.Route != OK || failed(r.Name) || failed(r.VIP)
+		}), err
+	})
+}
+
+// settled asks until nothing fails any more, or settling is over.
+func settled[T any](ctx context.Context, ask func() (rows []T, well bool, err error)) ([]T, error) {
 	deadline := time.Now().Add(settling)
 	for {
-		rows, err = p.ask(ctx, o, places)
-		ok := !slices.ContainsFunc(rows, func(r Result) bool {
-			return r.Route != OK || failed(r.Name) || failed(r.VIP)
-		})
-		if ok || err != nil || time.Now().After(deadline) {
+		rows, well, err := ask()
+		if well || err != nil || time.Now().After(deadline) {
 			return rows, err
 		}
 		select {
@@ -366,7 +382,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		var answers map[string]int
 		vipErr := error(nil)
 		if hasVIP {
-			vipErr = p.connect(ctx, vip, 80, min(20*len(places), 100), &answers)
+			vipErr = p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), min(20*len(places), 100), &answers)
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
@@ -375,7 +391,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			}
 			r := Result{From: p.id, To: to.id, Family: family, Route: OK, Name: OK, VIP: OK}
 			var direct map[string]int
-			if err := p.connect(ctx, address, port, 1, &direct); err != nil {
+			if err := p.connect(ctx, "/ask", netip.AddrPortFrom(address, port), 1, &direct); err != nil {
 				r.Route = said(err)
 			} else if direct[to.id] == 0 {
 				r.Route = fmt.Sprintf("another program answers at %s", address)
@@ -405,10 +421,19 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			rows = append(rows, r)
 		}
 	}
-	if p.lost != nil && ctx.Err() == nil {
-		return nil, report.WithRemedy(p.Failed(p.lost, "port-forward to Pod %s", vipName), "run the same command again")
+	if err := p.gone(ctx); err != nil {
+		return nil, err
 	}
 	return rows, nil
+}
+
+// gone is the error if the Pod could not be asked.
+func (p *place) gone(ctx context.Context) error {
+	if p.lost == nil || ctx.Err() != nil {
+		return nil
+	}
+	return report.WithRemedy(p.Failed(p.lost, "asking Pod %s", vipName), "run the same command again; --image of "+
+		"clusterset-controller, one of this program's version")
 }
 
 func total(answers map[string]int) (n int) {
@@ -421,9 +446,8 @@ func total(answers map[string]int) (n int) {
 func said(err error) string { return strings.TrimSpace(err.Error()) }
 
 // connect has the Pod connect to an address.
-func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times int, answers *map[string]int) error {
-	query := url.Values{"address": {netip.AddrPortFrom(to, port).String()}, "times": {fmt.Sprint(times)}}
-	return p.get(ctx, "/ask?"+query.Encode(), answers)
+func (p *place) connect(ctx context.Context, path string, to netip.AddrPort, times int, into *map[string]int) error {
+	return p.get(ctx, path+"?"+url.Values{"address": {to.String()}, "times": {fmt.Sprint(times)}}.Encode(), into)
 }
 
 // get asks the Pod, and decodes its answer. The Pod answers sooner than the timeout, so the request itself fails only
@@ -444,10 +468,14 @@ func (p *place) get(ctx context.Context, path string, into any) error {
 		resp, err = http.DefaultClient.Do(req)
 	}
 	if err != nil {
-		p.lost = err
-		return err
+		p.lost = fmt.Errorf("port-forward: %w", err)
+		return p.lost
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound {
+		p.lost = errors.New("its image is too old")
+		return p.lost
+	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = errors.New(string(text))

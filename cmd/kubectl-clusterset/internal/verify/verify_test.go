@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -116,7 +119,8 @@ func TestALostPortForwardIsNoFinding(t *testing.T) {
 	}
 	server.Close()
 	rows, err = east.ask(t.Context(), options(), []*place{east})
-	if err == nil || len(rows) > 0 || !strings.Contains(err.Error(), "context east: port-forward to Pod probe failed") {
+	if err == nil || len(rows) > 0 ||
+		!strings.Contains(err.Error(), "context east: asking Pod probe failed: port-forward") {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
@@ -175,6 +179,57 @@ func TestCausesAreFound(t *testing.T) {
 		Print(&out, &r)
 		if report.Count(r.Findings).Errors != c.errors || !strings.Contains(out.String(), c.says) {
 			t.Errorf("%+v:\n%s", c, out.String())
+		}
+	}
+}
+
+// TestANameSaysWhichStepFailed: a cause, and not what follows from it.
+func TestANameSaysWhichStepFailed(t *testing.T) {
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	imp.Spec.IPs = []string{"10.9.0.1"}
+	imp.Spec.Ports = []mcsv1beta1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP},
+		{Port: 53, Protocol: corev1.ProtocolUDP}}
+	west := []discoveryv1.EndpointSlice{{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}},
+		Ports:      []discoveryv1.EndpointPort{{Port: ptr.To(int32(8080))}},
+		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
+	}}
+	for name, c := range map[string]struct {
+		answer, broken string // the VIP that DNS answers, and what cannot be connected to
+		endpoints      []discoveryv1.EndpointSlice
+		want           []string // steps
+	}{
+		"all is well": {"10.9.0.1", "", west, nil},
+		"DNS":         {"10.9.0.2", "", west, []string{"DNS web.shop: the answer does not"}},
+		"no route": {"10.9.0.1", "10.1.0.1:8080 10.9.0.1:80", west,
+			[]string{"Endpoint 10.1.0.1:8080 in west: 1 of 1"}},
+		"kube-proxy": {"10.9.0.1", "10.9.0.1:80", west, []string{"VIP 10.9.0.1:80: 5 of 5"}},
+		"none ready": {"10.9.0.1", "10.9.0.1:80", nil, []string{"Endpoint web.shop: no endpoint is ready"}},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch to := r.FormValue("address"); {
+			case r.URL.Path == "/resolve" && r.FormValue("name") == "web.shop.svc.clusterset.local.":
+				fmt.Fprintf(w, "[%q]", c.answer)
+			case r.URL.Path == "/connect" && slices.Contains(strings.Fields(c.broken), to):
+				fmt.Fprintf(w, `{"timeout": %s}`, r.FormValue("times"))
+			case r.URL.Path == "/connect":
+				fmt.Fprint(w, "{}")
+			}
+		}))
+		east := member("east")
+		east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+		east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+		all := Report{Name: "web.shop"}
+		if err := east.try(t.Context(), &all, imp, c.endpoints); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		server.Close()
+		ok := len(all.Findings) == len(c.want)
+		for i := range min(len(all.Findings), len(c.want)) {
+			ok = ok && strings.HasPrefix(all.Findings[i].What, c.want[i])
+		}
+		if last := all.Steps[len(all.Steps)-1]; !ok || last != (Step{"VIP", "10.9.0.1:53", None}) {
+			t.Errorf("%s: %+v, want %q; last %v", name, all.Findings, c.want, last)
 		}
 	}
 }

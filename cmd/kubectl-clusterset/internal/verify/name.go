@@ -1,0 +1,167 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+const (
+	tries      = 5 // connections to a VIP and port, which lead to endpoints at random
+	perCluster = 3 // endpoints of one exporter that are tried
+)
+
+// Step is one thing that was tried for a name.
+type Step struct {
+	Step    string `json:"step"` // Import, DNS, Endpoint or VIP
+	What    string `json:"what"`
+	Outcome string `json:"outcome"`
+}
+
+// Name tries a Service of the user from a Pod in one cluster: its import, its name, its endpoints, and its VIP. An
+// error means that it could not look.
+func Name(ctx context.Context, o Options, name types.NamespacedName) (all Report, err error) {
+	p := &place{Cluster: o.Clusters[0]}
+	id, set, err := p.Properties(ctx)
+	switch {
+	case err != nil:
+		return all, err
+	case id == nil || set == nil:
+		return all, report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", p.Name), p.Command(facts.Join))
+	}
+	p.id = id.Spec.Value
+	all = newReport(set.Spec.Value, o.Namespace, []*place{p})
+	all.Name = name.Name + "." + name.Namespace
+	imp, err := p.imported(ctx, name.Namespace, name.Name)
+	if err != nil {
+		return all, p.Failed(err, "reading ServiceImport %s", name)
+	}
+	if imp == nil {
+		all.step("Import", all.Name, "there is no ServiceImport here",
+			p.Command("kubectl clusterset explain "+all.Name))
+		return all, nil
+	}
+	var slicesOf discoveryv1.EndpointSliceList
+	if err := p.List(ctx, &slicesOf, client.InNamespace(name.Namespace),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}); err != nil {
+		return all, p.Failed(err, "listing EndpointSlices")
+	}
+	o.routes = true // without Services
+	defer func() {
+		if !o.Keep {
+			err = all.cleanedUp(&o, err, remove(ctx, &o, []*place{p}))
+		}
+	}()
+	if err := o.start(ctx, []*place{p}); err != nil {
+		return all, err
+	}
+	o.Say("asking from %s", p.id)
+	_, err = settled(ctx, func() ([]Step, bool, error) {
+		all.Steps, all.Findings = nil, []report.Finding{}
+		err := p.try(ctx, &all, imp, slicesOf.Items)
+		return all.Steps, len(all.Findings) == 0, err
+	})
+	return all, err
+}
+
+// try fills a report with what the Pod of a cluster gets of an import.
+func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImport,
+	from []discoveryv1.EndpointSlice) error {
+	all.step("Import", all.Name, OK, "")
+	explain := p.Command("kubectl clusterset explain " + all.Name)
+	var vips []netip.Addr
+	for _, text := range imp.Spec.IPs {
+		if a, err := netip.ParseAddr(text); err == nil {
+			vips = append(vips, a)
+		}
+	}
+	var answer []netip.Addr
+	err := p.get(ctx, "/resolve?name="+url.QueryEscape(imp.Name+"."+imp.Namespace+".svc.clusterset.local."), &answer)
+	outcome := OK
+	switch i := slices.IndexFunc(vips, func(vip netip.Addr) bool { return !slices.Contains(answer, vip) }); {
+	case err != nil:
+		outcome = said(err)
+	case i >= 0:
+		outcome = fmt.Sprintf("the answer does not contain the VIP %s", vips[i])
+	}
+	all.step("DNS", all.Name, outcome, p.Command(facts.Doctor))
+	ready, reached := map[string]int{}, true
+	for i := range from {
+		of := from[i].Labels[mcsv1beta1.LabelSourceCluster]
+		for _, e := range from[i].Endpoints {
+			if len(e.Addresses) == 0 || !check.Ready(&e) || ready[of] == perCluster {
+				continue
+			}
+			ready[of]++
+			for _, port := range from[i].Ports {
+				number := ptr.Deref(port.Port, 0)
+				outcome := p.dial(ctx, e.Addresses[0], ptr.Deref(port.Protocol, corev1.ProtocolTCP), number, 1)
+				reached = reached && !failed(outcome)
+				all.step("Endpoint", at(e.Addresses[0], number)+" in "+of, outcome,
+					"routes between the Pods, or NetworkPolicies; "+report.DocsNetwork)
+			}
+		}
+	}
+	if len(ready) == 0 {
+		all.step("Endpoint", all.Name, "no endpoint is ready", explain)
+		reached = false
+	}
+	for _, vip := range vips {
+		for _, port := range imp.Spec.Ports {
+			remedy := "the log of kube-proxy in " + p.id + "; " + explain
+			outcome := p.dial(ctx, vip.String(), port.Protocol, port.Port, tries)
+			if failed(outcome) && !reached { // because of it
+				all.Steps = append(all.Steps, Step{"VIP", at(vip.String(), port.Port), outcome})
+				continue
+			}
+			all.step("VIP", at(vip.String(), port.Port), outcome, remedy)
+		}
+	}
+	return p.gone(ctx)
+}
+
+// step adds what was tried, with a finding if it failed.
+func (r *Report) step(step, what, outcome, remedy string) {
+	r.Steps = append(r.Steps, Step{step, what, outcome})
+	if failed(outcome) {
+		r.Findings = append(r.Findings, report.Errorf(remedy, "%s %s: %s", step, what, outcome))
+	}
+}
+
+func at(address string, port int32) string {
+	a, _ := netip.ParseAddr(address)
+	return netip.AddrPortFrom(a, uint16(port)).String()
+}
+
+// dial returns the outcome of TCP connections from the Pod. Nothing is known of UDP, or of a family that it lacks.
+func (p *place) dial(ctx context.Context, address string, protocol corev1.Protocol, port int32, times int) string {
+	to, err := netip.ParseAddr(address)
+	if _, has := p.addresses()[ipam.Family(to)]; err != nil || !has || protocol != corev1.ProtocolTCP {
+		return None
+	}
+	var broken map[string]int
+	if err := p.connect(ctx, "/connect", netip.AddrPortFrom(to, uint16(port)), times, &broken); err != nil {
+		return said(err)
+	}
+	if len(broken) == 0 {
+		return OK
+	}
+	return fmt.Sprintf("%d of %d connections failed: %s", total(broken), times,
+		strings.Join(slices.Sorted(maps.Keys(broken)), "; "))
+}
