@@ -122,8 +122,7 @@ func Load(file string) (*snapshot.Snapshot, error) {
 	for r := tar.NewReader(unzipped); ; {
 		head, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, report.WithRemedy(fmt.Errorf("the archive %s has no %s", file, stored),
-				"kubectl clusterset gather writes it")
+			return nil, report.Fail("kubectl clusterset gather writes it", "the archive %s has no %s", file, stored)
 		} else if err != nil {
 			return nil, fmt.Errorf("reading the archive %s failed: %w", file, err)
 		}

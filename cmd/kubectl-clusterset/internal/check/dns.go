@@ -124,7 +124,7 @@ var dnsChecks = []Check{
 			if b != nil && len(b.All(plugin)) > 0 {
 				h.Detail, h.Do = "multicluster is there, and not for this zone", edit(w)
 			}
-			if b != nil && inTree(b) {
+			if b != nil && InTree(b) {
 				h.Detail = "the option multicluster of the plugin kubernetes answers it, and only in part"
 			}
 			return []Hit{h}
@@ -228,8 +228,8 @@ var dnsChecks = []Check{
 	},
 }
 
-// inTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
-func inTree(b *corefile.Block) bool {
+// InTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
+func InTree(b *corefile.Block) bool {
 	return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool { return l.Option(plugin) != nil })
 }
 

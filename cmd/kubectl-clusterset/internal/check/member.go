@@ -25,6 +25,7 @@ var (
 	renew    = report.Here("kubectl clusterset join --renew --hub-context=HUB")
 	initHub  = report.Here("kubectl clusterset init --hub-context=HUB")
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
+	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
 	doctor   = report.There("kubectl clusterset doctor")
 	explain  = report.Here("kubectl clusterset explain {}")
 )

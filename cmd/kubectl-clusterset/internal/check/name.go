@@ -1,8 +1,8 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -296,42 +297,31 @@ var nameChecks = []Check{
 // mixedAddresses finds names with public addresses in some clusters, and only private ones in another. A name with
 // private addresses only is for clients of a private network.
 func mixedAddresses(w *World) (out []Hit) {
-	type reachable struct{ public, private []string }
-	byName := map[string]map[string]reachable{}
+	type key struct{ name, cluster string }
+	private, public := map[key][]string{}, map[string][]string{} // addresses; clusters with public ones, by name
 	for i := range w.Member.Outside {
 		s := &w.Member.Outside[i]
-		name, cluster := s.Labels[external.Label]+"."+s.Namespace, s.Labels[mcsv1beta1.LabelSourceCluster]
-		if byName[name] == nil {
-			byName[name] = map[string]reachable{}
-		}
-		at := byName[name][cluster]
+		k := key{s.Labels[external.Label] + "." + s.Namespace, s.Labels[mcsv1beta1.LabelSourceCluster]}
 		for j := range s.Endpoints {
 			for _, text := range s.Endpoints[j].Addresses {
 				a, err := netip.ParseAddr(text)
-				if err == nil && (a.IsPrivate() || carrierNAT.Contains(a)) &&
-					s.AddressType != discoveryv1.AddressTypeFQDN {
-					at.private = append(at.private, text)
-				} else {
-					at.public = append(at.public, text)
+				switch inside := err == nil && (a.IsPrivate() || carrierNAT.Contains(a)); {
+				case inside && s.AddressType != discoveryv1.AddressTypeFQDN:
+					private[k] = append(private[k], text)
+				case !slices.Contains(public[k.name], k.cluster):
+					public[k.name] = append(public[k.name], k.cluster)
 				}
 			}
 		}
-		byName[name][cluster] = at
 	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		var public []string
-		for _, cluster := range slices.Sorted(maps.Keys(byName[name])) {
-			if len(byName[name][cluster].public) > 0 {
-				public = append(public, cluster)
-			}
-		}
-		for _, cluster := range slices.Sorted(maps.Keys(byName[name])) {
-			if at := byName[name][cluster]; len(at.public) == 0 && len(public) > 0 {
-				out = append(out, Hit{On: name, Detail: strings.Join(at.private, ", ") + " of " + cluster +
-					"; those of " + strings.Join(public, ", ") + " are public"})
-			}
+	for k, addresses := range private {
+		if of := public[k.name]; len(of) > 0 && !slices.Contains(of, k.cluster) {
+			slices.Sort(of)
+			out = append(out, Hit{On: k.name, Detail: strings.Join(addresses, ", ") + " of " + k.cluster +
+				"; those of " + strings.Join(of, ", ") + " are public"})
 		}
 	}
+	slices.SortFunc(out, func(a, b Hit) int { return cmp.Compare(a.On+" "+a.Detail, b.On+" "+b.Detail) })
 	return out
 }
 
@@ -513,21 +503,13 @@ var askedChecks = []Check{
 }
 
 func (w *World) namespace(n *Name) *snapshot.Namespace {
-	for i := range w.Member.Namespaces {
-		if w.Member.Namespaces[i].Name == n.Namespace {
-			return &w.Member.Namespaces[i]
-		}
-	}
-	return nil
+	return facts.Find(w.Member.Namespaces, func(ns *snapshot.Namespace) bool { return ns.Name == n.Namespace })
 }
 
 func (w *World) service(name types.NamespacedName) *snapshot.Service {
-	for i := range w.Member.Services {
-		if s := &w.Member.Services[i]; s.Namespace == name.Namespace && s.Name == name.Name {
-			return s
-		}
-	}
-	return nil
+	return facts.Find(w.Member.Services, func(s *snapshot.Service) bool {
+		return s.Namespace == name.Namespace && s.Name == name.Name
+	})
 }
 
 // notExported says why no cluster exports the name, as far as that is seen here, and names that the user may have

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -269,12 +270,9 @@ func (w *World) source(cluster string) *coordinationv1.Lease {
 	if w.Member == nil {
 		return nil
 	}
-	for i := range w.Member.Leases {
-		if w.Member.Leases[i].Labels[liveness.LabelSource] == cluster {
-			return &w.Member.Leases[i]
-		}
-	}
-	return nil
+	return facts.Find(w.Member.Leases, func(l *coordinationv1.Lease) bool {
+		return l.Labels[liveness.LabelSource] == cluster
+	})
 }
 
 // expired returns since when a source cluster has expired here, and what becomes of its endpoints; "" while it is live.

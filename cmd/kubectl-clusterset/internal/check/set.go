@@ -156,7 +156,7 @@ var setChecks = ofSet(
 		ID: "member-left", After: []string{"hub-controller"},
 		One:  "cluster %s has left, and its records are still on the hub",
 		Many: "%d clusters that left still have records",
-		Do:   report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"),
+		Do:   hubLog,
 		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 			return left(p) &&
 				(p.DeletionTimestamp == nil || w.Hub.Now.Sub(p.DeletionTimestamp.Time) >= time.Minute), ""
@@ -269,30 +269,22 @@ func hubController(w *World) []Hit {
 	idle := len(h.Profiles) > 0 && !slices.ContainsFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
 		return len(p.Status.Conditions) > 0 || h.Now.Sub(p.CreationTimestamp.Time) <= leaderless
 	})
-	hit := Hit{}
+	hit, down := Hit{Do: hubLog}, facts.Missing(h.Deployed, h.Pods)
 	switch since := h.Now.Sub(began); {
 	case since > leaderless:
 		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s for %s", clusterset.LeaseHubPrefix, w.Namespace,
 			report.Age(since))
 	case idle:
 		hit.Detail = "no ClusterProfile has a condition"
+	case down == nil || h.Deployed.Status.AvailableReplicas == 0: // what renews the Lease works
+		return nil
 	default:
-		down := facts.Missing(h.Deployed, h.Pods)
-		if down == nil || h.Deployed.Status.AvailableReplicas == 0 { // what renews the Lease works
-			return nil
-		}
-		return []Hit{{Detail: down.Why, Do: report.AtHub(down.Look)}}
+		hit.Detail = down.Why
 	}
-	if w.Is(snapshot.HubAdmin) {
+	if down != nil {
+		hit.Do = report.AtHub(down.Look)
+	} else if w.Is(snapshot.HubAdmin) && h.Deployed == nil {
 		hit.Do = initHub
-		if d := h.Deployed; d != nil {
-			hit.Do = report.AtHub("kubectl -n clusterset-system logs deployment/" + d.Name + " --all-pods --tail=50")
-			if down := facts.Missing(d, h.Pods); down != nil {
-				hit.Do = report.AtHub(down.Look)
-			}
-		}
-	} else {
-		hit.Do = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
 	}
 	return []Hit{hit}
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -227,7 +226,7 @@ func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, objects []*unstru
 }
 
 // ErrDeclined says that the user did not confirm.
-var ErrDeclined = report.WithRemedy(errors.New("not confirmed, and nothing was written"), "answer y, or use --yes")
+var ErrDeclined = report.Fail("answer y, or use --yes", "not confirmed, and nothing was written")
 
 // Confirm asks on out whether to go on, and returns ErrDeclined unless the answer in is yes. Without in, it does not
 // ask.

@@ -159,11 +159,8 @@ type Server struct {
 // error is an API status if the server refuses.
 func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	httpClient, err := rest.HTTPClientFor(c.Config)
-	if err != nil {
-		return s, c.Failed(err, "connecting")
-	}
-	base, _, err := rest.DefaultServerUrlFor(c.Config)
-	if err != nil {
+	base, _, err2 := rest.DefaultServerUrlFor(c.Config)
+	if err = errors.Join(err, err2); err != nil {
 		return s, c.Failed(err, "connecting")
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("/version").String(), nil)

@@ -7,11 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
@@ -19,50 +16,6 @@ import (
 // Right is one verb on one resource.
 type Right struct {
 	Verb, Group, Resource, Namespace, Name string
-}
-
-// Forbidden is the error of a request for which the user lacks the right.
-type Forbidden struct {
-	error
-	right Right
-}
-
-// Unwrap is for errors.As.
-func (f Forbidden) Unwrap() error { return f.error }
-
-// Lacks returns the right, as in "nodes (list)".
-func (f Forbidden) Lacks() string { return f.right.resource() + " (" + f.right.Verb + ")" }
-
-// NamingRights returns the same cluster, whose reads and access reviews fail with Forbidden if the user lacks the
-// right.
-func NamingRights(c *Cluster) *Cluster {
-	out := *c
-	out.Client = naming{c.Client}
-	return &out
-}
-
-type naming struct{ client.Client }
-
-func (n naming) Get(ctx context.Context, name client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return n.named(n.Client.Get(ctx, name, o, opts...), "get", o)
-}
-
-func (n naming) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return n.named(n.Client.List(ctx, l, opts...), "list", l)
-}
-
-func (n naming) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	return n.named(n.Client.Create(ctx, o, opts...), "create", o)
-}
-
-func (n naming) named(err error, verb string, o runtime.Object) error {
-	if !apierrors.IsForbidden(err) {
-		return err
-	}
-	gvk, _ := n.GroupVersionKindFor(o) // the scheme has it, or the object itself
-	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	plural, _ := meta.UnsafeGuessKindToResource(gvk)
-	return Forbidden{err, Right{Verb: verb, Group: plural.Group, Resource: plural.Resource}}
 }
 
 // texts returns rights in words, the verbs of one resource together.
@@ -150,6 +103,6 @@ func (c *Cluster) Allowed(ctx context.Context, rights []Right) error {
 	if n := len(says); n > 6 {
 		says = append(says[:6], fmt.Sprintf("and %d more", n-6))
 	}
-	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
-		strings.Join(says, ", ")), "run the command as a cluster admin")
+	return report.Fail("run the command as a cluster admin", "you lack rights on %s, and nothing was written: %s",
+		c.Name, strings.Join(says, ", "))
 }

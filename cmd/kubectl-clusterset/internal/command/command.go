@@ -2,6 +2,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -103,8 +102,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return exit{report.WithRemedy(fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), args[0]),
-		cmd.CommandPath()+" --help"), 2}
+	return exit{report.Fail(cmd.CommandPath()+" --help", "%s takes no argument, and got %q", cmd.Name(), args[0]), 2}
 }
 
 // advise adds a remedy to the errors of all commands.
@@ -241,17 +239,14 @@ func (r *root) namedHub() (*cluster.Cluster, error) {
 	if r.hubKubeconfig == "" && r.hubContext == "" {
 		return nil, nil
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if rules.ExplicitPath = r.hubKubeconfig; r.hubKubeconfig == "" && r.config.KubeConfig != nil {
-		rules.ExplicitPath = *r.config.KubeConfig
-	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: r.hubContext}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("the hub: reading the kubeconfig failed: %w", err),
-			"kubectl config get-contexts")
-	}
-	return named(report.Hub, cfg, r.flags())
+	return in(other(r, r.hubKubeconfig, r.hubContext), report.Hub, "kubectl config get-contexts", r.flags())
+}
+
+// other returns kubectl's flags for another cluster, of this cluster's kubeconfig if that is "".
+func other(r *root, kubeconfig, context string) *genericclioptions.ConfigFlags {
+	out := genericclioptions.NewConfigFlags(true)
+	out.KubeConfig, out.Context = ptr.To(cmp.Or(kubeconfig, ptr.Deref(r.config.KubeConfig, ""))), &context
+	return out
 }
 
 // hub returns the hub that flags name, or else this cluster for commands that are about a hub only.
@@ -262,14 +257,21 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	}
 	const remedy = "--hub-context CONTEXT, or --hub-kubeconfig FILE, with the credentials of its admin"
 	if !orThis {
-		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
+		return nil, report.Fail(remedy, "no flag names the hub")
 	}
 	r.hubIsThis = true
 	return in(r.config, report.Hub, remedy, r.flags())
 }
 
-// named returns a cluster that the user named by these flags.
-func named(name string, cfg *rest.Config, by report.Flags) (*cluster.Cluster, error) {
+// in returns the cluster that kubectl's own flags name.
+func in(flags *genericclioptions.ConfigFlags, name, remedy string, by report.Flags) (*cluster.Cluster, error) {
+	cfg, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, report.Fail(remedy, "%s: reading the kubeconfig failed: %w", name, err)
+	}
+	if cfg.Host == unnamed && ptr.Deref(flags.APIServer, "") == "" {
+		return nil, report.Fail(remedy, "%s: the kubeconfig has no current context", name)
+	}
 	c, err := cluster.New(name, cfg)
 	if err == nil {
 		c.Flags = by
@@ -277,16 +279,13 @@ func named(name string, cfg *rest.Config, by report.Flags) (*cluster.Cluster, er
 	return c, err
 }
 
-// in returns the cluster that kubectl's own flags name.
-func in(flags *genericclioptions.ConfigFlags, name, remedy string, by report.Flags) (*cluster.Cluster, error) {
-	cfg, err := flags.ToRESTConfig()
+// namespaceOf returns the namespace of --namespace or of the context.
+func namespaceOf(flags *genericclioptions.ConfigFlags) (string, error) {
+	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("%s: reading the kubeconfig failed: %w", name, err), remedy)
+		err = report.Fail(nameMember, "reading the kubeconfig failed: %w", err)
 	}
-	if cfg.Host == unnamed && ptr.Deref(flags.APIServer, "") == "" {
-		return nil, report.WithRemedy(fmt.Errorf("%s: the kubeconfig has no current context", name), remedy)
-	}
-	return named(name, cfg, by)
+	return namespace, err
 }
 
 // writes adds the flags of commands that write.

@@ -24,17 +24,17 @@ func (r *root) dns() *cobra.Command {
 }
 
 // runner returns what carries out a plan.
-func runner(r *root, cmd *cobra.Command, yes bool) (*dns.Runner, error) {
+func runner(r *root, cmd *cobra.Command, f *changes) (*dns.Runner, error) {
 	member, err := r.member()
 	if err != nil {
 		return nil, err
 	}
-	runner := &dns.Runner{Cluster: member, Ask: dns.Forwarded(member.Config), Out: r.out, Say: r.say, Wait: true,
-		DryRun: cluster.DryRunNone}
-	if !yes {
-		runner.Confirm = cmd.InOrStdin()
+	out := &dns.Runner{Cluster: member, Ask: dns.Forwarded(member.Config), Out: r.out, Say: r.say, Wait: f.wait,
+		DryRun: f.dryRun, Timeout: f.timeout}
+	if !f.yes {
+		out.Confirm = cmd.InOrStdin()
 	}
-	return runner, nil
+	return out, nil
 }
 
 func (r *root) dnsInstall() *cobra.Command {
@@ -63,11 +63,10 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			}
 			w.NoWait = !f.wait && f.dryRun == cluster.DryRunNone
 			w.Release = deploy.Image(deploy.CoreDNS, r.version)
-			run, err := runner(r, cmd, f.yes)
+			run, err := runner(r, cmd, &f)
 			if err != nil {
 				return err
 			}
-			f.apply(run)
 			return run.Install(cmd.Context(), w)
 		},
 	}
@@ -88,11 +87,10 @@ func (r *root) dnsUninstall() *cobra.Command {
 last what dns install applied. CRDs stay.`,
 		Example: "  kubectl clusterset dns uninstall --context east",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			run, err := runner(r, cmd, f.yes)
+			run, err := runner(r, cmd, &f)
 			if err != nil {
 				return err
 			}
-			f.apply(run)
 			return run.Uninstall(cmd.Context())
 		},
 	}
@@ -114,5 +112,3 @@ func (f *changes) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.wait, "wait", true, "wait for completion, verify with a query, and roll back without an answer")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "maximum time to wait for each step")
 }
-
-func (f *changes) apply(r *dns.Runner) { r.DryRun, r.Wait, r.Timeout = f.dryRun, f.wait, f.timeout }

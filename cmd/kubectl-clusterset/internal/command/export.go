@@ -53,8 +53,8 @@ func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (e
 		slices.Contains(given[slices.Index(given, true)+1:], true) {
 		return report.WithRemedy(errors.New(cmd.Name()+" takes either names, -l or --all"), cmd.CommandPath()+" --help")
 	}
-	if o.Namespace, _, err = r.config.ToRawKubeConfigLoader().Namespace(); err != nil {
-		return report.WithRemedy(fmt.Errorf("reading the kubeconfig failed: %w", err), nameMember)
+	if o.Namespace, err = namespaceOf(r.config); err != nil {
+		return err
 	}
 	for _, arg := range args {
 		name, err := nameOf(r.config, arg)

@@ -1,8 +1,6 @@
 package command
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -100,8 +98,9 @@ command asks first. It also undoes an unfinished join.`,
 		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) > 0 {
-				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument"), "to remove "+
-					"another: "+r.flags().Here("kubectl clusterset evict "+args[0]+" --hub-context=HUB"))
+				return report.Fail("to remove another: "+
+					r.flags().Here("kubectl clusterset evict "+args[0]+" --hub-context=HUB"), "leave removes this "+
+					"cluster and takes no argument")
 			}
 			if o.Hub, err = r.namedHub(); err != nil {
 				return err
@@ -133,8 +132,8 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 		Example: "  kubectl clusterset evict east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) == 0 {
-				return report.WithRemedy(errors.New("evict takes the cluster ID of a member"),
-					r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"))
+				return report.Fail(r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"),
+					"evict takes the cluster ID of a member")
 			}
 			if o.Hub, err = r.hub(true); err != nil {
 				return err

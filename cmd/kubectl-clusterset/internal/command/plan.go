@@ -2,7 +2,6 @@ package command
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -37,13 +36,13 @@ an endpoint; 1 if the command fails.`,
   kubectl clusterset plan -f shop.yaml --cluster-id east --context hub`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || (len(args) == 1) == (file != "") {
-				return report.WithRemedy(errors.New("plan takes either a name or -f FILE"), cmd.CommandPath()+" --help")
+				return report.Fail(cmd.CommandPath()+" --help", "plan takes either a name or -f FILE")
 			}
 			all, err := applied(r, file, args)
 			if err != nil {
 				return err
 			}
-			w, _, err := r.look(cmd, archive, false)
+			w, _, err := r.look(cmd, archive, false, nil)
 			if err != nil {
 				return err
 			}
@@ -54,8 +53,8 @@ an endpoint; 1 if the command fails.`,
 				p.Cluster = cmp.Or(p.Cluster, w.Member.ID())
 			}
 			if w.Hub.Profile(p.Cluster) == nil {
-				return report.WithRemedy(fmt.Errorf("the hub has no member %q", p.Cluster), "--cluster-id ID; "+
-					"kubectl clusterset status lists members")
+				return report.Fail("--cluster-id ID; kubectl clusterset status lists members", "the hub has no "+
+					"member %q", p.Cluster)
 			}
 			if w.Member != nil && archive == "" {
 				if p.Live, err = r.member(); err != nil {
@@ -95,9 +94,9 @@ func applied(r *root, file string, args []string) (map[types.NamespacedName]plan
 		out[n] = plan.Applied{}
 		return out, err
 	}
-	namespace, _, err := r.config.ToRawKubeConfigLoader().Namespace()
+	namespace, err := namespaceOf(r.config)
 	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("reading the kubeconfig failed: %w", err), nameMember)
+		return nil, err
 	}
 	infos, err := resource.NewLocalBuilder().Unstructured().Flatten().
 		FilenameParam(false, &resource.FilenameOptions{Filenames: []string{file}}).Do().Infos()

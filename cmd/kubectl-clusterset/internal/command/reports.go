@@ -63,20 +63,22 @@ func archived(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "from", "", "answer from this archive of gather, and not from clusters")
 }
 
-// look returns what was read and found, from an archive if one was given.
-func (r *root) look(cmd *cobra.Command, file string, hubOnly bool) (*check.World, []check.Result, error) {
+// look returns what was read and found, from an archive if one was given; with a name, of that name only.
+func (r *root) look(cmd *cobra.Command, file string, hubOnly bool, name *types.NamespacedName) (*check.World,
+	[]check.Result, error) {
 	var w *check.World
 	if file != "" {
 		s, err := bundle.Load(file)
 		if err != nil {
 			return nil, nil, err
 		}
-		w = check.See(s, nil)
+		w = check.See(s, name)
 	} else {
 		source, err := r.source(cmd, hubOnly)
 		if err != nil {
 			return nil, nil, err
 		}
+		source.Name = name
 		if w, err = r.read(cmd.Context(), source); err != nil {
 			return nil, nil, err
 		}
@@ -101,8 +103,7 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 	}
 	show := func(w *check.World, results []check.Result) error {
 		if lack, unread := w.Unread[snapshot.Properties]; unread && w.Member != nil && w.Hub == nil {
-			return report.WithRemedy(fmt.Errorf("this cluster: %s", lack.Why),
-				"if you lack a right, run the command as a cluster admin")
+			return report.Fail("if you lack a right, run the command as a cluster admin", "this cluster: %s", lack.Why)
 		}
 		if f.name == "html" {
 			page, err := ui.File(w)
@@ -124,7 +125,7 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 		if again {
 			return watch(r, cmd, file, hubOnly, show)
 		}
-		w, results, err := r.look(cmd, file, hubOnly)
+		w, results, err := r.look(cmd, file, hubOnly, nil)
 		if err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (r *root) explain() *cobra.Command {
 		Use: "explain NAME", Short: "Explain what a name answers in this cluster",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return report.WithRemedy(errors.New("explain takes one name"), "kubectl clusterset explain web.shop")
+				return report.Fail("kubectl clusterset explain web.shop", "explain takes one name")
 			}
 			return nil
 		},
@@ -196,27 +197,14 @@ Exit status: 0 if the name could be explained, also with findings.`,
 					return fmt.Errorf("--client: %w", err)
 				}
 			}
-			var w *check.World
-			if file != "" {
-				s, err := bundle.Load(file)
-				if err != nil {
-					return err
-				}
-				w = check.See(s, &name)
-			} else {
-				source, err := r.source(cmd, false)
-				if err != nil {
-					return err
-				}
-				source.Name = &name
-				if w, err = r.read(cmd.Context(), source); err != nil {
-					return err
-				}
+			w, results, err := r.look(cmd, file, false, &name)
+			if err != nil {
+				return err
 			}
 			if w.Member == nil {
 				return (&facts.Role{HubOf: w.HubHere}).OnlyHub()
 			}
-			all := explain.Explain(w, check.Run(w), from)
+			all := explain.Explain(w, results, from)
 			return f.write(r.out, &all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
 		},
 	}
@@ -241,7 +229,7 @@ Exit status: 2 with errors or if the command fails; 1 with warnings only, if --f
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
 	examines(cmd, func(cmd *cobra.Command, _ []string) (t report.Tally, err error) {
-		w, results, err := r.look(cmd, file, false)
+		w, results, err := r.look(cmd, file, false, nil)
 		if err != nil {
 			return t, err
 		}
@@ -278,7 +266,7 @@ and plan answer from it with --from.`,
 			}
 			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 			if err != nil {
-				return report.WithRemedy(fmt.Errorf("writing the archive failed: %w", err), "another name: --file FILE")
+				return report.Fail("another name: --file FILE", "writing the archive failed: %w", err)
 			}
 			source.Everything = true
 			w, err := r.read(cmd.Context(), source)
@@ -316,9 +304,8 @@ and plan answer from it with --from.`,
 
 // nameOf returns the name that an argument means. Without a namespace, it is in that of --namespace or the context.
 func nameOf(config *genericclioptions.ConfigFlags, arg string) (types.NamespacedName, error) {
-	namespace, _, err := config.ToRawKubeConfigLoader().Namespace()
+	namespace, err := namespaceOf(config)
 	if err != nil {
-		err = report.WithRemedy(fmt.Errorf("reading the kubeconfig failed: %w", err), nameMember)
 		return types.NamespacedName{}, err
 	}
 	return explain.ParseName(arg, namespace)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -43,7 +42,8 @@ endpoints and its VIP, without sending anything. The report says which of these 
 		}
 		o.Clusters = []*cluster.Cluster{this}
 		for _, context := range with {
-			other, err := inContext(r, context)
+			other, err := in(other(r, "", context), "context "+context, "kubectl config get-contexts", report.Flags{
+				Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: context})
 			if err != nil {
 				return t, err
 			}
@@ -69,12 +69,4 @@ endpoints and its VIP, without sending anything. The report says which of these 
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "maximum time to wait for the Pods, and for the imports")
 	flags.BoolVar(&o.Keep, "keep", false, "do not delete the namespaces")
 	return cmd
-}
-
-// inContext returns another cluster of the kubeconfig.
-func inContext(r *root, context string) (*cluster.Cluster, error) {
-	flags := genericclioptions.NewConfigFlags(true)
-	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
-	return in(flags, "context "+context, "kubectl config get-contexts", report.Flags{
-		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: context})
 }

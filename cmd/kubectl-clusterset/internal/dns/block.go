@@ -51,10 +51,15 @@ func hide(text string) string {
 // unhide returns a Corefile without what hide added.
 func unhide(text string) string { return hidden.ReplaceAllString(text, "") }
 
+// has reports whether a Corefile that parses has such a server block.
+func has(text string, is func(corefile.Block) bool) bool {
+	c, err := corefile.Parse(text)
+	return err == nil && slices.ContainsFunc(c.Blocks, is)
+}
+
 // shown reports whether the plugin kubernetes answers PTR from imported slices.
 func shown(text string) bool {
-	c, err := corefile.Parse(text)
-	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
+	return has(text, func(b corefile.Block) bool {
 		return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool {
 			return l.Option("multicluster") == nil && !slices.Contains(l.Values("labels"), "("+kube.Manager+")")
 		})
@@ -84,12 +89,11 @@ func with(text, block string) (string, error) {
 	}
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
-		has := slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
 		served := b.Stanza("multicluster", zone) != nil
 		if served && strings.Contains(block, "multicluster") {
 			return text, nil
 		}
-		if has || served {
+		if forZone(*b) || served {
 			return "", errors.New("the Corefile has a server block or a line multicluster for " + zone +
 				" that this command did not add")
 		}
@@ -112,18 +116,14 @@ func remove(text string) string {
 
 // answered reports whether a line multicluster of a Corefile answers the zone.
 func answered(text string) bool {
-	c, err := corefile.Parse(text)
-	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
-		return b.Stanza("multicluster", zone) != nil
-	})
+	return has(text, func(b corefile.Block) bool { return b.Stanza("multicluster", zone) != nil })
 }
 
 // serves reports whether a Corefile has a server block for the zone.
-func serves(text string) bool {
-	c, err := corefile.Parse(text)
-	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
-		return slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
-	})
+func serves(text string) bool { return has(text, forZone) }
+
+func forZone(b corefile.Block) bool {
+	return slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
 }
 
 // sentTo reports whether a Corefile forwards the zone to these servers.

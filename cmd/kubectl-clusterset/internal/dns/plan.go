@@ -3,7 +3,6 @@ package dns
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,12 +99,11 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		}
 	}
 	if was := s.Mode(); was != "" && was != p.Mode {
-		return nil, report.WithRemedy(fmt.Errorf("our CoreDNS is installed with --%s", was),
-			"first: "+s.flags.Here(uninstall))
+		return nil, report.Fail("first: "+s.flags.Here(uninstall), "our CoreDNS is installed with --%s", was)
 	}
 	if p.Image = cmp.Or(w.Image, w.Release, s.Running()); p.Image == "" {
-		return nil, report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
-			"--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages)
+		return nil, report.Fail("--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages,
+			"this build of kubectl-clusterset has no released image")
 	}
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
@@ -122,8 +120,8 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		if s.Mode() == "" { // else --beside is refused
 			remedy += ", or use --beside"
 		}
-		return nil, report.WithRemedy(errors.New("--wait=false: the configuration would change before the new image "+
-			"has rolled out, and a Pod of the old image that restarts meanwhile would not start"), remedy)
+		return nil, report.Fail(remedy, "--wait=false: the configuration would change before the new image has "+
+			"rolled out, and a Pod of the old image that restarts meanwhile would not start")
 	}
 	return p, p.beside(s)
 }
@@ -153,12 +151,11 @@ func objects(folder, image string) ([]*unstructured.Unstructured, error) {
 func (p *Plan) replace(s *State) (err error) {
 	d, c := s.Deployment, s.container()
 	if p.Distribution.Name == platform.Unknown {
-		return report.WithRemedy(errors.New("--replace: it is unknown who runs the cluster's DNS, and may restore it"),
-			"use --beside")
+		return report.Fail("use --beside", "--replace: it is unknown who runs the cluster's DNS, and may restore it")
 	}
 	if c == nil || s.Config == nil || p.Distribution.Forward != platform.InCorefile {
-		return report.WithRemedy(fmt.Errorf("--replace: %s owns the cluster's DNS, and would restore it",
-			p.Distribution.Name), "use --beside")
+		return report.Fail("use --beside", "--replace: %s owns the cluster's DNS, and would restore it",
+			p.Distribution.Name)
 	}
 	if p.Objects, err = objects(manifest.CoreDNS, ""); err != nil {
 		return err
@@ -290,8 +287,7 @@ func (p *Plan) cache(s *State) {
 // forwarded is the error for a zone that another program has given to a DNS server of its own: two for one zone stop
 // CoreDNS, or one of them has no effect.
 func forwarded(by, remedy string) error {
-	return report.WithRemedy(fmt.Errorf("%s serves %s already, and this command did not add it", by, zone),
-		"remove it first: "+remedy)
+	return report.Fail("remove it first: "+remedy, "%s serves %s already, and this command did not add it", by, zone)
 }
 
 // custom adds a key to the ConfigMap that the Corefile imports.
@@ -343,10 +339,9 @@ func Uninstall(s *State) (*Plan, error) {
 		}
 	}
 	if answered(text) && (p.Deployment != nil || len(s.Granted) > 0) {
-		return nil, report.WithRemedy(errors.New("the Corefile has a line multicluster that this command did not "+
-			"add, and it needs our image and rights"),
-			s.edit(s.Config.Name)+", and remove the line multicluster, or the server "+
-				"block that is for "+zone+" alone; then run the command again")
+		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster, or the server block "+
+			"that is for "+zone+" alone; then run the command again", "the Corefile has a line multicluster that "+
+			"this command did not add, and it needs our image and rights")
 	}
 	if p.Mode == Replace {
 		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})

@@ -347,8 +347,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 			return errors.Join(why, report.WithRemedy(err, r.Command(uninstall)))
 		}
 	}
-	return report.WithRemedy(fmt.Errorf("%w; the previous configuration of the cluster's DNS was restored", why),
-		remedy)
+	return report.Fail(remedy, "%w; the previous configuration of the cluster's DNS was restored", why)
 }
 
 // logsAt returns commands that show why our CoreDNS does not answer.

@@ -41,8 +41,7 @@ func readDNS(w *check.World) (d dns) {
 		return d
 	}
 	b := c.For(Zone, "53")
-	kubernetes := b != nil && slices.ContainsFunc(b.All("kubernetes"),
-		func(l *corefile.Line) bool { return l.Option("multicluster") != nil })
+	kubernetes := b != nil && check.InTree(b)
 	switch {
 	case stanza != nil:
 		d.preferences(stanza)

@@ -85,8 +85,8 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 		out = append(out, client.ObjectKeyFromObject(s))
 	}
 	if len(out) == 0 {
-		return nil, report.WithRemedy(fmt.Errorf("%s: no Service in namespace %s is selected", c.Name, o.Namespace),
-			c.Command("kubectl -n "+o.Namespace+" get services --show-labels"))
+		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get services --show-labels"), "%s: no Service "+
+			"in namespace %s is selected", c.Name, o.Namespace)
 	}
 	return out, nil
 }
@@ -100,8 +100,8 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	case service == nil && noNamespace(ctx, c, name.Namespace):
 		return "", withoutNamespace(c, name.Namespace)
 	case service == nil:
-		return "", report.WithRemedy(fmt.Errorf("%s: there is no Service %s", c.Name, name),
-			c.Command("kubectl -n "+name.Namespace+" get services"))
+		return "", report.Fail(c.Command("kubectl -n "+name.Namespace+" get services"), "%s: there is no Service %s",
+			c.Name, name)
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
 	}
@@ -126,8 +126,7 @@ func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
 }
 
 func withoutNamespace(c *cluster.Cluster, name string) error {
-	return report.WithRemedy(fmt.Errorf("%s: there is no namespace %s", c.Name, name),
-		c.Command("kubectl get namespaces"))
+	return report.Fail(c.Command("kubectl get namespaces"), "%s: there is no namespace %s", c.Name, name)
 }
 
 // remove withdraws an export. Without one, it returns an error.
@@ -139,8 +138,8 @@ func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	case e == nil && noNamespace(ctx, c, name.Namespace):
 		return "", withoutNamespace(c, name.Namespace)
 	case e == nil:
-		return "", report.WithRemedy(fmt.Errorf("%s: there is no ServiceExport %s", c.Name, name),
-			c.Command("kubectl -n "+name.Namespace+" get serviceexports"))
+		return "", report.Fail(c.Command("kubectl -n "+name.Namespace+" get serviceexports"), "%s: there is no "+
+			"ServiceExport %s", c.Name, name)
 	}
 	var options []client.DeleteOption
 	if dryRun == cluster.DryRunServer {

@@ -5,7 +5,6 @@ package facts
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,13 +71,13 @@ type Role struct {
 func (r *Role) NoSet(namespace, remedy string) error {
 	switch {
 	case len(r.HubOf) > 0:
-		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet; it is the hub of: %s",
-			namespace, strings.Join(r.HubOf, ", ")), "name another with --hub-namespace")
+		return report.Fail("name another with --hub-namespace", "namespace %s of the hub holds no ClusterSet; it is "+
+			"the hub of: %s", namespace, strings.Join(r.HubOf, ", "))
 	case r.MemberOf != "":
-		return report.WithRemedy(fmt.Errorf("the cluster that you named as the hub %s; its namespace %s holds no "+
-			"ClusterSet", r, namespace), "name that hub with --hub-context")
+		return report.Fail("name that hub with --hub-context", "the cluster that you named as the hub %s; its "+
+			"namespace %s holds no ClusterSet", r, namespace)
 	}
-	return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds no ClusterSet", namespace), remedy)
+	return report.Fail(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
 }
 
 // OnlyHub is the error of a command for a member in a hub that is none.
@@ -86,8 +85,8 @@ func (r *Role) OnlyHub() error {
 	if r.MemberOf != "" || len(r.HubOf) == 0 {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("this cluster is no member: it is the hub of ClusterSet %s",
-		strings.Join(r.HubOf, ", ")), "name a member with --context")
+	return report.Fail("name a member with --context", "this cluster is no member: it is the hub of ClusterSet %s",
+		strings.Join(r.HubOf, ", "))
 }
 
 // String says what a member is.
@@ -141,13 +140,19 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 // AgentLease is the Lease in clusterset-system that the leading agent of a member renews.
 const AgentLease = "clusterset-controller"
 
+// Find returns the first element that is, or nil.
+func Find[T any](all []T, is func(*T) bool) *T {
+	for i := range all {
+		if is(&all[i]) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
 // Named returns the Lease with that name, or nil.
 func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
-	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &leases[i]
+	return Find(leases, func(l *coordinationv1.Lease) bool { return l.Name == name })
 }
 
 // RenewsElsewhere reports whether a member's agent renews its Lease on another hub. By the member's leases, at now, the

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -205,8 +204,7 @@ func (j *join) await(ctx context.Context) error {
 		return err
 	}
 	if d != nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
-		return report.WithRemedy(errors.New("the agent's Deployment is scaled to 0"),
-			j.Flags.Here(facts.ScaleAgent+"2"))
+		return report.Fail(j.Flags.Here(facts.ScaleAgent+"2"), "the agent's Deployment is scaled to 0")
 	}
 	err = j.Say.Until(ctx, j.Timeout, "the agent", func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Property(ctx, j.Member, clusterset.PropertySet)

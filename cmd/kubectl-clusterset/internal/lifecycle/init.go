@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -92,8 +91,8 @@ func (o *Options) isMember(ctx context.Context, now time.Time) error {
 	if _, expired, known := facts.HubSeen(leases.Items, now); !known || expired {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("%s, at %s, %s: it would be a second hub", o.Hub.Name, o.Hub.Config.Host,
-		&role), "name that hub with --hub-context; for another ClusterSet: --hub-namespace")
+	return report.Fail("name that hub with --hub-context; for another ClusterSet: --hub-namespace", "%s, at %s, %s: "+
+		"it would be a second hub", o.Hub.Name, o.Hub.Config.Host, &role)
 }
 
 // next returns the command that makes a cluster a member.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -109,8 +108,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return errors.New("--token-lifetime must be between 10m and 24h")
 	}
 	if j.Hub.Config.Insecure {
-		return report.WithRemedy(errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member "+
-			"could not authenticate the hub"), "use one with the hub's certificate authority")
+		return report.Fail("use one with the hub's certificate authority", "the kubeconfig of the hub has "+
+			"insecure-skip-tls-verify, so the member could not authenticate the hub")
 	}
 	if err := j.askBoth(ctx); err != nil {
 		return err
@@ -145,10 +144,9 @@ func (j *join) sameHub(ctx context.Context) error {
 	if !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s",
-		j.Member.Name,
-		was.Server), "name that hub; if this one replaces it, stop the agent, and run this command again "+
-		"a minute later: "+j.Flags.Here(facts.ScaleAgent+"0"))
+	return report.Fail("name that hub; if this one replaces it, stop the agent, and run this command again a minute "+
+		"later: "+j.Flags.Here(facts.ScaleAgent+"0"), "%s is a member, and its agent renews its Lease on another "+
+		"hub, at %s", j.Member.Name, was.Server)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -163,12 +161,8 @@ func (j *join) askBoth(ctx context.Context) error {
 	}
 	j.now, j.hubNow = member.Now, hub.Now
 	if skew := (member.Now.Sub(hub.Now) - time.Since(before)).Abs(); skew > maxSkew {
-		return report.WithRemedy(fmt.Errorf(
-			"the clocks of %s and %s are %v apart",
-			j.Member.Name,
-			j.Hub.Name,
-			skew.Round(time.Second),
-		), "set them first (NTP): the age of exports decides conflicts, and tokens have dates")
+		return report.Fail("set them first (NTP): the age of exports decides conflicts, and tokens have dates",
+			"the clocks of %s and %s are %v apart", j.Member.Name, j.Hub.Name, skew.Round(time.Second))
 	}
 	return nil
 }
@@ -196,17 +190,13 @@ func (j *join) chooseID(context.Context) error {
 				"it leaves, and names of Headless Services contain it", j.Member.Name, j.uid)
 		}
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
-		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member as %q, and keeps that cluster ID until it leaves",
-			j.Member.Name, j.Member.Config.Host,
-			j.id.Spec.Value), "if you mean another cluster, name it with --context")
+		return report.Fail("if you mean another cluster, name it with --context", "%s, at %s, is a member as %q, and "+
+			"keeps that cluster ID until it leaves", j.Member.Name, j.Member.Config.Host, j.id.Spec.Value)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
-		return report.WithRemedy(fmt.Errorf(
-			"ClusterProperty %s of %s is %q",
-			clusterset.PropertyID,
-			j.Member.Name,
-			j.id.Spec.Value,
-		), "to keep it, join without --cluster-id; to change it, undo what began: "+j.Flags.Here(facts.Leave)+
-			"; or delete your own: "+j.Flags.Here("kubectl delete clusterproperty "+clusterset.PropertyID))
+		return report.Fail("to keep it, join without --cluster-id; to change it, undo what began: "+
+			j.Flags.Here(facts.Leave)+"; or delete your own: "+
+			j.Flags.Here("kubectl delete clusterproperty "+clusterset.PropertyID), "ClusterProperty %s of %s is %q",
+			clusterset.PropertyID, j.Member.Name, j.id.Spec.Value)
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
 		return report.WithRemedy(err, "choose another with --cluster-id")
@@ -227,8 +217,8 @@ func (j *join) hubReady(ctx context.Context) error {
 	case n == 0:
 		return j.noSet(ctx, j.Flags.Here(facts.Init))
 	case n > 1:
-		return report.WithRemedy(fmt.Errorf("namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n),
-			"keep one: "+j.Flags.AtHub("kubectl -n "+j.HubNamespace+" delete clusterset NAME"))
+		return report.Fail("keep one: "+j.Flags.AtHub("kubectl -n "+j.HubNamespace+" delete clusterset NAME"),
+			"namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n)
 	}
 	j.set = sets.Items[0].Name
 	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
@@ -244,16 +234,16 @@ func (s *state) leaving() bool {
 func (j *join) membership(context.Context) error {
 	switch p := j.setProperty; {
 	case p == nil && j.Renew:
-		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
-			j.Member.Name), "to join: run the same command without --renew")
+		return report.Fail("to join: run the same command without --renew", "%s is a member of no ClusterSet, so "+
+			"there is nothing to renew", j.Member.Name)
 	case p == nil:
 		return nil
 	case p.Spec.Value != j.set:
-		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
-			p.Spec.Value), "to change to ClusterSet "+j.set+", first: "+j.Flags.Here("kubectl clusterset leave"))
+		return report.Fail("to change to ClusterSet "+j.set+", first: "+j.Flags.Here("kubectl clusterset leave"),
+			"%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name, p.Spec.Value)
 	case p.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced, j.leaving() && !j.Renew:
-		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"to wait for it: "+j.Flags.Here("kubectl clusterset leave")+"; "+report.DocsLeaving)
+		return report.Fail("to wait for it: "+j.Flags.Here("kubectl clusterset leave")+"; "+report.DocsLeaving,
+			"%s is leaving ClusterSet %s", j.Member.Name, j.set)
 	}
 	return nil
 }
@@ -323,18 +313,18 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	for i := range all { // a claim in use may be a clone's, and so may any other of a member
 		if id := all[i].Name; id != j.ClusterID && j.setProperty == nil &&
 			all[i].Annotations[clusterset.AnnotationClusterUID] == "" {
-			return report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
-				"join with --cluster-id "+id+", or undo it: "+j.Flags.Here(facts.Leave))
+			return report.Fail("join with --cluster-id "+id+", or undo it: "+j.Flags.Here(facts.Leave),
+				"%s has an unfinished join as %s", j.Member.Name, id)
 		}
 	}
 	if j.mine = p != nil; j.mine {
 		return j.taken(p)
 	}
 	if j.Renew {
-		return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
-			"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), "to be a member "+
-			"again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+"; to remove what is left here: "+
-			j.Flags.Here(facts.Leave))
+		return report.Fail("to be a member again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+
+			"; to remove what is left here: "+j.Flags.Here(facts.Leave), "%s has no ClusterProfile %s: this "+
+			"cluster was evicted, or the hub was restored from an earlier backup, or this is another hub", j.Hub.Name,
+			j.ClusterID)
 	}
 	return nil
 }
@@ -344,19 +334,15 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 	holder := cmp.Or(p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID])
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted",
-			p.Name, j.Hub.Name), "wait, or check that clusterset-controller hub runs, and run the command again")
+		return report.Fail("wait, or check that clusterset-controller hub runs, and run the command again",
+			"cluster ID %s is not free yet on %s: its records are being deleted", p.Name, j.Hub.Name)
 	case holder == "":
-		return report.WithRemedy(fmt.Errorf(
-			"cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
-			p.Name,
-			j.Hub.Name,
-		), "choose another with --cluster-id; if it was created for this cluster: "+j.Flags.AtHub("kubectl -n "+
-			p.Namespace+" annotate clusterprofile "+p.Name+" "+clusterset.AnnotationJoiningUID+"="+j.uid))
+		return report.Fail("choose another with --cluster-id; if it was created for this cluster: "+
+			j.Flags.AtHub("kubectl -n "+p.Namespace+" annotate clusterprofile "+p.Name+" "+clusterset.AnnotationJoiningUID+"="+j.uid),
+			"cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner", p.Name, j.Hub.Name)
 	case holder != j.uid:
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
-			"UID %s", p.Name, j.Hub.Name, holder), "choose another with --cluster-id, or, if that cluster is lost: "+
-			j.evict(p.Name))
+		return report.Fail("choose another with --cluster-id, or, if that cluster is lost: "+j.evict(p.Name),
+			"cluster ID %s is taken on %s, by the cluster whose kube-system has the UID %s", p.Name, j.Hub.Name, holder)
 	}
 	return nil
 }

@@ -70,8 +70,8 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		}
 	}
 	if l.setProperty == nil && len(l.objects)+len(l.claims) == 0 {
-		return report.WithRemedy(fmt.Errorf("%s, at %s, is a member of no ClusterSet, and nothing is left to delete",
-			o.Member.Name, o.Member.Config.Host), "if you mean another cluster, name it with --context")
+		return report.Fail("if you mean another cluster, name it with --context", "%s, at %s, is a member of no "+
+			"ClusterSet, and nothing is left to delete", o.Member.Name, o.Member.Config.Host)
 	}
 	if err := l.evicted(ctx); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (l *leave) plan(ctx context.Context) error {
 		case a["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
 			l.helm = a["meta.helm.sh/release-name"]
 		case o.GetKind() == "Namespace" && hub: // its controller lives there
-		case o.GetKind() == "ClusterProperty" && !created(existing): // the user's
+		case o.GetKind() == "ClusterProperty" && !manifest.Managed(existing, manifest.FieldManager, "clusterset-controller"): // the user's
 		default:
 			l.objects = append(l.objects, o)
 		}
@@ -161,13 +161,6 @@ func (l *leave) isHub(ctx context.Context) (bool, error) {
 	err := l.Member.List(ctx, &all, client.InNamespace(kube.SystemNamespace),
 		client.MatchingLabels{"app.kubernetes.io/name": "clusterset-hub"})
 	return len(all.Items) > 0, l.Member.Failed(err, "listing Deployments in %s", kube.SystemNamespace)
-}
-
-// created reports whether join or the agent created the cluster ID.
-func created(id *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(id.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
-		return f.Manager == manifest.FieldManager || f.Manager == "clusterset-controller"
-	})
 }
 
 // claimed fills l.claims with the claim of this cluster's ID and, unless it is a member, those of its unfinished joins.
@@ -216,8 +209,8 @@ func (l *leave) evicted(ctx context.Context) error {
 			return nil
 		}
 	}
-	return report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s with the kube-system UID of %s",
-		l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.Member.Name), remedy)
+	return report.Fail(remedy, "namespace %s of %s has no member %s with the kube-system UID of %s", l.HubNamespace,
+		l.Hub.Name, l.id.Spec.Value, l.Member.Name)
 }
 
 // allowed checks the rights to delete what join applied. Where no agent leaves, the user also needs those to delete

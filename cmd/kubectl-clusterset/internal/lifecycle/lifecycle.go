@@ -4,7 +4,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -169,8 +168,8 @@ func (o *Options) image(runs *corev1.Container) (string, error) {
 	case o.Release != "":
 		return o.Release, nil
 	}
-	return "", report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
-		"--image REGISTRY/clusterset-controller:VERSION, one that the nodes can pull; "+report.DocsImages)
+	return "", report.Fail("--image REGISTRY/clusterset-controller:VERSION, one that the nodes can pull; "+
+		report.DocsImages, "this build of kubectl-clusterset has no released image")
 }
 
 // extraArgs returns the flags of the running container, with their values, except those in set.

@@ -63,8 +63,8 @@ func CheckImage(image string) error {
 		err = reference.ErrNameContainsUppercase
 	}
 	if err != nil {
-		return report.WithRemedy(fmt.Errorf("image %q: %w", image, err),
-			"--image with its name in your registry, such as registry.example/NAME:v1.0.0; "+report.DocsImages)
+		return report.Fail("--image with its name in your registry, such as registry.example/NAME:v1.0.0; "+
+			report.DocsImages, "image %q: %w", image, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 )
@@ -22,8 +23,11 @@ const FieldManager = "kubectl-clusterset"
 // Keep returns why an existing CRD must not be replaced by ours, or "". A newer CRD has fields and versions that
 // objects may use, and CRDs of other projects may have been applied by others.
 func Keep(there, ours *unstructured.Unstructured) string {
-	if v := versionOnlyOf(there, ours); v != "" {
-		return "it has version " + v + ", which this kubectl-clusterset does not know"
+	known, served := versions(ours, false), versions(there, true)
+	for _, v := range versions(there, false) {
+		if !slices.Contains(known, v) {
+			return "it has version " + v + ", which this kubectl-clusterset does not know"
+		}
 	}
 	group, _, _ := unstructured.NestedString(ours.Object, "spec", "group")
 	if group == "hub.clusterset-dns.io" {
@@ -34,7 +38,6 @@ func Keep(there, ours *unstructured.Unstructured) string {
 		}
 		return ""
 	}
-	served := versions(there, true)
 	for _, v := range versions(ours, true) {
 		if !slices.Contains(served, v) {
 			return ""
@@ -71,24 +74,13 @@ func releaseOf(crd *unstructured.Unstructured) (r release) {
 }
 
 // Ours reports whether kubectl-clusterset applied an object.
-func Ours(o *unstructured.Unstructured) bool {
-	for _, f := range o.GetManagedFields() {
-		if f.Manager == FieldManager {
-			return true
-		}
-	}
-	return false
-}
+func Ours(o *unstructured.Unstructured) bool { return Managed(o, FieldManager) }
 
-// versionOnlyOf returns a version that there has and ours has not, or "".
-func versionOnlyOf(there, ours *unstructured.Unstructured) string {
-	known := versions(ours, false)
-	for _, v := range versions(there, false) {
-		if !slices.Contains(known, v) {
-			return v
-		}
-	}
-	return ""
+// Managed reports whether one of some field managers has written an object.
+func Managed(o *unstructured.Unstructured, by ...string) bool {
+	return slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return slices.Contains(by, f.Manager)
+	})
 }
 
 // versions returns the versions of a CRD, or only the served ones.

@@ -196,8 +196,8 @@ func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) 
 		return g, nil
 	}
 	if g.Export == nil || g.Service == nil && applied.Service == nil && !live {
-		return nil, report.WithRemedy(fmt.Errorf("cluster %s was not read, so a file must have its ServiceExport and "+
-			"Service %s", p.Cluster, s), "kubectl clusterset plan -f FILE; or name that cluster with --context")
+		return nil, report.Fail("kubectl clusterset plan -f FILE; or name that cluster with --context",
+			"cluster %s was not read, so a file must have its ServiceExport and Service %s", p.Cluster, s)
 	}
 	g.Export.Namespace, g.Export.Name, g.Export.CreationTimestamp = s.Namespace, s.Name, since.Rfc3339Copy()
 	if applied.Service != nil {

@@ -104,6 +104,11 @@ func Print(out io.Writer, findings []Finding) {
 // WithRemedy returns err with what to do about it.
 func WithRemedy(err error, remedy string) error { return fmt.Errorf("%w\n"+arrow+"%s", err, remedy) }
 
+// Fail returns an error as fmt.Errorf does, with what to do about it.
+func Fail(remedy, what string, args ...any) error {
+	return WithRemedy(fmt.Errorf(what, args...), remedy)
+}
+
 // HasRemedy reports whether an error says what to do about it.
 func HasRemedy(err error) bool { return strings.Contains(err.Error(), "\n"+arrow) }
 

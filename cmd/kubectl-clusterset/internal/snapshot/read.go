@@ -124,8 +124,11 @@ func (r *reader) unread(p Part, err error) {
 	lack := Lack{Why: err.Error()}
 	if apierrors.IsForbidden(err) {
 		lack.Right = string(p)
-		if of := (cluster.Forbidden{}); errors.As(err, &of) {
-			lack.Right = of.Lacks()
+		var refused apierrors.APIStatus
+		if errors.As(err, &refused) && refused.Status().Details != nil && refused.Status().Details.Kind != "" {
+			of := refused.Status().Details // whose Kind is the resource
+			verb := map[bool]string{true: " (list)", false: " (get)"}[of.Name == ""]
+			lack.Right = schema.GroupResource{Group: of.Group, Resource: of.Kind}.String() + verb
 		}
 	}
 	if _, there := r.Unread[p]; !there {
@@ -161,7 +164,7 @@ func (r *reader) at(ctx context.Context, parts map[Part]func(context.Context) er
 }
 
 // direct returns the same cluster with a client that knows where its kinds are and does not ask which the API server
-// has: a kind that it lacks is not found. Reads fail with the right that the user lacks.
+// has: a kind that it lacks is not found.
 func direct(c *cluster.Cluster) *cluster.Cluster {
 	out := *c
 	if c.Config != nil {
@@ -170,7 +173,7 @@ func direct(c *cluster.Cluster) *cluster.Cluster {
 			out.Client = made
 		}
 	}
-	return cluster.NamingRights(&out)
+	return &out
 }
 
 // unscoped are the kinds that are in no namespace.

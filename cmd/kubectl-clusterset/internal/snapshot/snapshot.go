@@ -170,11 +170,8 @@ func (s *Snapshot) Now() time.Time {
 }
 
 func (m *Member) property(name string) *aboutv1beta1.ClusterProperty {
-	i := slices.IndexFunc(m.Properties, func(p aboutv1beta1.ClusterProperty) bool { return p.Name == name })
-	if i < 0 {
-		return &aboutv1beta1.ClusterProperty{}
-	}
-	return &m.Properties[i]
+	p := facts.Find(m.Properties, func(p *aboutv1beta1.ClusterProperty) bool { return p.Name == name })
+	return cmp.Or(p, &aboutv1beta1.ClusterProperty{})
 }
 
 // ID returns the cluster ID, or "".
@@ -209,14 +206,7 @@ func (m *Member) Usages() []ipam.Usage {
 }
 
 // Lease returns a member's Lease, or nil.
-func (h *Hub) Lease(member string) *coordinationv1.Lease {
-	for i := range h.Leases {
-		if h.Leases[i].Name == member {
-			return &h.Leases[i]
-		}
-	}
-	return nil
-}
+func (h *Hub) Lease(member string) *coordinationv1.Lease { return facts.Named(h.Leases, member) }
 
 // Live reports whether a member renews its Lease.
 func (h *Hub) Live(member string) bool {
@@ -258,12 +248,7 @@ func (h *Hub) Reports() map[string]*Reports {
 
 // Profile returns a member's ClusterProfile, or nil.
 func (h *Hub) Profile(member string) *inventoryv1alpha1.ClusterProfile {
-	for i := range h.Profiles {
-		if h.Profiles[i].Name == member {
-			return &h.Profiles[i]
-		}
-	}
-	return nil
+	return facts.Find(h.Profiles, func(p *inventoryv1alpha1.ClusterProfile) bool { return p.Name == member })
 }
 
 // Set returns the only ClusterSet, or nil.

@@ -5,6 +5,7 @@ package status
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -150,15 +151,7 @@ func Examine(w *check.World, results []check.Result) Report {
 			r.Names = append(r.Names, row(w, n, about[n.String()]))
 		}
 	}
-	slices.SortStableFunc(r.Names, func(a, b NameRow) int { // those with problems first
-		switch {
-		case a.Problem == b.Problem:
-			return 0
-		case a.Problem:
-			return -1
-		}
-		return 1
-	})
+	sort.SliceStable(r.Names, func(i, j int) bool { return r.Names[i].Problem && !r.Names[j].Problem })
 	return r
 }
 

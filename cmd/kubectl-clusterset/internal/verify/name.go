@@ -43,7 +43,7 @@ func Name(ctx context.Context, o Options, name types.NamespacedName) (all Report
 	case err != nil:
 		return all, err
 	case id == nil || set == nil:
-		return all, report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", p.Name), p.Command(facts.Join))
+		return all, report.Fail(p.Command(facts.Join), "%s is a member of no ClusterSet", p.Name)
 	}
 	p.id = id.Spec.Value
 	all = newReport(set.Spec.Value, o.Namespace, []*place{p})

@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 // members returns the clusters with their IDs; if none has joined, those are their contexts and set is "".
 func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, set string, err error) {
 	if len(clusters) < 2 {
-		return nil, "", report.WithRemedy(errors.New("one cluster is too few"), "--with CONTEXT of another member")
+		return nil, "", report.Fail("--with CONTEXT of another member", "one cluster is too few")
 	}
 	var none *cluster.Cluster
 	for _, c := range clusters {
@@ -112,14 +112,14 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 			none = c
 		}
 		if slices.ContainsFunc(out, func(other *place) bool { return p.id == other.id }) {
-			return nil, "", report.WithRemedy(fmt.Errorf("%s has the same cluster ID as another one, %s", c.Name, p.id),
-				"name each member once")
+			return nil, "", report.Fail("name each member once", "%s has the same cluster ID as another one, %s",
+				c.Name, p.id)
 		}
 		out = append(out, p)
 	}
 	if set != "" && none != nil {
-		return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, and others are", none.Name),
-			none.Command(facts.Join))
+		return nil, "", report.Fail(none.Command(facts.Join), "%s is a member of no ClusterSet, and others are",
+			none.Name)
 	}
 	return out, set, nil
 }
@@ -132,8 +132,8 @@ func (o *Options) start(ctx context.Context, places []*place) error {
 			return err
 		}
 		if agent == nil {
-			return report.WithRemedy(fmt.Errorf("%s has no agent, whose image the Pods would use", places[0].Name),
-				"--image IMAGE of clusterset-controller")
+			return report.Fail("--image IMAGE of clusterset-controller", "%s has no agent, whose image the Pods "+
+				"would use", places[0].Name)
 		}
 		o.Image = agent.Image
 	}
@@ -221,8 +221,8 @@ func (p *place) await(ctx context.Context, o *Options) error {
 	})
 	switch err = p.Failed(err, "waiting for Pod %s", name); {
 	case err != nil && pod.Name != "" && pod.Spec.NodeName == "":
-		return report.WithRemedy(fmt.Errorf("%w; no node has taken the Pod%s", err, p.nodes(ctx)),
-			p.Command("kubectl describe nodes")+"; --keep to look at the Pod")
+		return report.Fail(p.Command("kubectl describe nodes")+"; --keep to look at the Pod",
+			"%w; no node has taken the Pod", err)
 	case err != nil:
 		return report.WithRemedy(err,
 			"--image IMAGE of clusterset-controller that the nodes of "+p.id+" can pull; --keep to look at the Pod")
@@ -232,15 +232,6 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		return p.Failed(err, "port-forward to Pod %s", vipName)
 	}
 	return nil
-}
-
-// nodes returns how many nodes the cluster has, or "" if the user may not read them.
-func (p *place) nodes(ctx context.Context) string {
-	var all corev1.NodeList
-	if err := p.List(ctx, &all); err != nil {
-		return ""
-	}
-	return ", and the cluster has " + report.Number(len(all.Items), "node")
 }
 
 // awaitImports waits until each cluster imports both Services from all of them. An error means that none will.
@@ -283,8 +274,8 @@ func (p *place) refused(ctx context.Context, namespace, name string) (refused, e
 	if valid == nil || valid.Status != metav1.ConditionFalse || valid.Reason != "ExcludedNamespace" {
 		return nil, nil // the agent may not have seen the Service yet
 	}
-	return report.WithRemedy(fmt.Errorf("%s: ServiceExport %s/%s is not valid: %s", p.Name, namespace, name,
-		valid.Message), "--namespace NAME, of one that the ClusterSet allows and that does not exist yet"), nil
+	return report.Fail("--namespace NAME, of one that the ClusterSet allows and that does not exist yet",
+		"%s: ServiceExport %s/%s is not valid: %s", p.Name, namespace, name, valid.Message), nil
 }
 
 // incomplete returns what an import lacks; "" for nothing.

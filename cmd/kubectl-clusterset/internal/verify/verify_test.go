@@ -67,8 +67,8 @@ func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
 // TestAPodThatNoNodeTakesIsNoMatterOfItsImage.
 func TestAPodThatNoNodeTakesIsNoMatterOfItsImage(t *testing.T) {
 	for node, want := range map[string]string{
-		"": "pod probe is not scheduled: 0/1 nodes are available; no node has taken the Pod, and the cluster has " +
-			"1 node\n  → kubectl describe nodes",
+		"": "pod probe is not scheduled: 0/1 nodes are available; no node has taken the Pod\n" +
+			"  → kubectl describe nodes",
 		"n1": "phase Pending\n  → --image IMAGE",
 	} {
 		synctest.Test(t, func(t *testing.T) {
