@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pmezard/go-difflib/difflib"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -548,36 +549,13 @@ func notExported(w *World) []Hit {
 	return []Hit{h}
 }
 
-// Similar reports whether a user who types name may mean other: another namespace, or up to two wrong letters.
+// Similar reports whether a user who types name may mean other: another namespace, or a few wrong letters.
 func Similar(name, other types.NamespacedName) bool {
 	if name.Namespace != other.Namespace {
 		return name.Name == other.Name
 	}
-	return name.Name != other.Name && distance(name.Name, other.Name) <= min(2, len(name.Name)/2)
-}
-
-// distance is the number of letters that are changed, added, missing, or swapped with the next one.
-func distance(a, b string) int {
-	var before, last, row []int
-	for i := range len(a) + 1 {
-		before, last, row = last, row, make([]int, len(b)+1)
-		for j := range row {
-			if i == 0 || j == 0 {
-				row[j] = i + j
-				continue
-			}
-			row[j] = min(last[j], row[j-1]) + 1
-			if a[i-1] == b[j-1] {
-				row[j] = min(row[j], last[j-1])
-			} else {
-				row[j] = min(row[j], last[j-1]+1)
-			}
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-	}
-	return row[len(b)]
+	letters := difflib.NewMatcher(strings.Split(name.Name, ""), strings.Split(other.Name, ""))
+	return name.Name != other.Name && letters.Ratio() > 0.6
 }
 
 // Table has all checks, causes before consequences.

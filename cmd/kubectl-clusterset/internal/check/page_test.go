@@ -174,7 +174,7 @@ func TestNamesThatMayBeMeant(t *testing.T) {
 		{in("shop", "db"), web, false},
 		{in("shop", "api"), web, false},
 		{in("store", "wbe"), web, false},
-		{in("shop", "checkout-v2"), in("shop", "chekout"), false},
+		{in("shop", "checkout-v2"), in("shop", "payments"), false},
 		{in("shop", "checkuot"), in("shop", "checkout"), true},
 	} {
 		if got := check.Similar(c.asked, c.there); got != c.alike {

@@ -9,52 +9,39 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // Right is one verb on one resource.
-type Right struct {
-	Verb, Group, Resource, Namespace, Name string
-}
+type Right = authorizationv1.ResourceAttributes
 
 // texts returns rights in words, the verbs of one resource together.
 func texts(rights []Right) (out []string) {
 	var verbs []string
-	for i, r := range rights {
-		verbs = append(verbs, r.Verb)
-		if i+1 < len(rights) && rights[i+1].resource() == r.resource() {
+	for i := range rights {
+		verbs = append(verbs, rights[i].Verb)
+		of := resource(&rights[i])
+		if i+1 < len(rights) && resource(&rights[i+1]) == of {
 			continue
 		}
-		out = append(out, strings.Join(verbs, "/")+" "+r.resource())
+		out = append(out, strings.Join(verbs, "/")+" "+of)
 		verbs = nil
 	}
 	return out
 }
 
 // resource returns what a right is to, in words.
-func (r Right) resource() string {
-	s, sub, is := strings.Cut(r.Resource, "/")
-	if r.Group != "" {
-		s += "." + r.Group
-	}
-	if is {
-		s += "/" + sub
-	}
-	if r.Name != "" {
-		s += " " + r.Name
+func resource(r *Right) string {
+	s := schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
+	if r.Subresource != "" {
+		s += "/" + r.Subresource
 	}
 	if r.Namespace != "" {
 		s += " in " + r.Namespace
 	}
 	return s
-}
-
-func (r Right) attributes() *authorizationv1.ResourceAttributes {
-	resource, sub, _ := strings.Cut(r.Resource, "/")
-	return &authorizationv1.ResourceAttributes{
-		Verb: r.Verb, Group: r.Group, Resource: resource, Subresource: sub, Namespace: r.Namespace, Name: r.Name,
-	}
 }
 
 // RightsTo returns the rights to these verbs on objects.
@@ -81,7 +68,7 @@ func (c *Cluster) Allowed(ctx context.Context, rights []Right) error {
 	for i, r := range rights {
 		all.Go(func() error {
 			review := &authorizationv1.SelfSubjectAccessReview{}
-			review.Spec.ResourceAttributes = r.attributes()
+			review.Spec.ResourceAttributes = &r
 			err := c.Create(ctx, review)
 			allowed[i] = review.Status.Allowed
 			return err

@@ -281,7 +281,7 @@ func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
 		}
 	}
 	if namespace, _, _ := s.servers(); wait && namespace != "" {
-		out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: namespace})
+		out = append(out, cluster.Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: namespace})
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package export
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,8 +48,13 @@ func Run(ctx context.Context, c *cluster.Cluster, o *Options) (lines []string, e
 	if o.Delete {
 		write = remove
 	}
+	if o.DryRun == cluster.DryRunServer {
+		dry := *c
+		dry.Client = client.NewDryRunClient(c.Client)
+		c = &dry
+	}
 	for _, name := range names {
-		line, err := write(ctx, c, name, o.DryRun)
+		line, err := write(ctx, c, name, o.DryRun != cluster.DryRunClient)
 		if err != nil {
 			return lines, err
 		}
@@ -92,26 +98,19 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 }
 
 // create exports a Service, which must exist. An existing ServiceExport stays as it is.
-func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, write bool) (string, error) {
 	service, err := kube.Get[*corev1.Service](ctx, c, name)
 	switch {
 	case err != nil:
 		return "", c.Failed(err, "reading Service %s", name)
-	case service == nil && noNamespace(ctx, c, name.Namespace):
-		return "", withoutNamespace(c, name.Namespace)
 	case service == nil:
-		return "", report.Fail(c.Command("kubectl -n "+name.Namespace+" get services"), "%s: there is no Service %s",
-			c.Name, name)
+		return "", missing(ctx, c, "Service", name)
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
 	}
 	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	options := []client.CreateOption{client.FieldOwner(manifest.FieldManager)}
-	if dryRun == cluster.DryRunServer {
-		options = append(options, client.DryRunAll)
-	}
-	if dryRun != cluster.DryRunClient {
-		err = c.Create(ctx, e, options...)
+	if write {
+		err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager))
 	}
 	if apierrors.IsAlreadyExists(err) {
 		return "serviceexport/" + name.Name + " unchanged", nil
@@ -119,34 +118,26 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	return "serviceexport/" + name.Name + " created", failed(ctx, c, err, "creating", name)
 }
 
-// noNamespace reports whether a namespace does not exist, as far as the user may know.
-func noNamespace(ctx context.Context, c *cluster.Cluster, name string) bool {
-	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name})
-	return err == nil && ns == nil
-}
-
-func withoutNamespace(c *cluster.Cluster, name string) error {
-	return report.Fail(c.Command("kubectl get namespaces"), "%s: there is no namespace %s", c.Name, name)
+// missing is the error if an object does not exist, or its namespace, as far as the user may know.
+func missing(ctx context.Context, c *cluster.Cluster, kind string, name types.NamespacedName) error {
+	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
+	if err == nil && ns == nil {
+		return report.Fail(c.Command("kubectl get namespaces"), "%s: there is no namespace %s", c.Name, name.Namespace)
+	}
+	return report.Fail(c.Command("kubectl -n "+name.Namespace+" get "+strings.ToLower(kind)+"s"),
+		"%s: there is no %s %s", c.Name, kind, name)
 }
 
 // remove withdraws an export. Without one, it returns an error.
-func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, write bool) (string, error) {
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:
 		return "", failed(ctx, c, err, "reading", name)
-	case e == nil && noNamespace(ctx, c, name.Namespace):
-		return "", withoutNamespace(c, name.Namespace)
 	case e == nil:
-		return "", report.Fail(c.Command("kubectl -n "+name.Namespace+" get serviceexports"), "%s: there is no "+
-			"ServiceExport %s", c.Name, name)
-	}
-	var options []client.DeleteOption
-	if dryRun == cluster.DryRunServer {
-		options = append(options, client.DryRunAll)
-	}
-	if dryRun != cluster.DryRunClient {
-		err = kube.Delete(ctx, c.Client, e, options...)
+		return "", missing(ctx, c, "ServiceExport", name)
+	case write:
+		err = kube.Delete(ctx, c.Client, e)
 	}
 	return "serviceexport/" + name.Name + " deleted", failed(ctx, c, err, "deleting", name)
 }

@@ -25,7 +25,7 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 			&corev1.Service{ObjectMeta: web}, &corev1.Service{ObjectMeta: alias,
 				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}).Build()}
 	if _, err := create(t.Context(), c, types.NamespacedName{Namespace: "nosuchns", Name: "web"},
-		cluster.DryRunNone); err == nil || !strings.Contains(err.Error(), "there is no namespace nosuchns\n  → ") {
+		true); err == nil || !strings.Contains(err.Error(), "there is no namespace nosuchns\n  → ") {
 		t.Errorf("in a namespace that does not exist: %v", err)
 	}
 	for _, step := range []struct {
@@ -47,11 +47,9 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, says: "deleted"},
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, fails: "no ServiceExport shop/web"},
 	} {
-		do := create
-		if step.delete {
-			do = remove
-		}
-		says, err := do(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: step.name}, step.dryRun)
+		lines, err := Run(t.Context(), c, &Options{Delete: step.delete, DryRun: step.dryRun,
+			Names: []types.NamespacedName{{Namespace: "shop", Name: step.name}}})
+		says := strings.Join(lines, " ")
 		if !strings.Contains(says, step.says) || (err != nil) != (step.fails != "") ||
 			err != nil && !strings.Contains(err.Error(), step.fails) {
 			t.Errorf("%+v: %q, %v", step, says, err)

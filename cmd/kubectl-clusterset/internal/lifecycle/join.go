@@ -259,7 +259,7 @@ func (j *join) checkRights(ctx context.Context) error {
 		here = append(here, object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
 	}
 	hub := append(cluster.RightsTo(there, write...),
-		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace})
+		cluster.Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: j.HubNamespace})
 	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, cluster.RightsTo(here, write...)))
 }
 

@@ -81,12 +81,12 @@ spec:
 		Name: "k3s", Evidence: "annotation objectset.rio.cattle.io/owner-name, or kubelet versions with +k3s",
 		Forward: InCustom, Step: custom,
 		is: func(o *Objects) bool {
-			return o.Mark("objectset.rio.cattle.io/owner-name") != "" || o.kubelet("+k3s")
+			return o.Mark("objectset.rio.cattle.io/owner-name") != "" || o.runs("+k3s")
 		},
 	},
 	{
 		Name: "RKE2", Evidence: "kubelet versions with +rke2", Forward: ByHand,
-		is: func(o *Objects) bool { return o.kubelet("+rke2") },
+		is: func(o *Objects) bool { return o.runs("+rke2") },
 		Step: `the chart replaces its list servers as a whole. Put the one that
 helm -n kube-system get values rke2-coredns --all prints, and this server at its end, into
 spec.valuesContent of HelmChartConfig kube-system/rke2-coredns:
@@ -135,7 +135,7 @@ servers:
 	{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke, Step: Stubs},
 	{
 		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
-		is:   func(o *Objects) bool { return o.coreDNS() && o.osImage("Talos") },
+		is:   func(o *Objects) bool { return o.coreDNS() && o.runs("Talos") },
 		Step: "talosctl upgrade-k8s restores Talos's Corefile: run this command again after it",
 	},
 	{
@@ -152,7 +152,7 @@ servers:
 	},
 	{
 		Name: "k0s", Evidence: "kubelet versions with +k0s", Forward: InCorefile,
-		is:   func(o *Objects) bool { return o.coreDNS() && o.kubelet("+k0s") },
+		is:   func(o *Objects) bool { return o.coreDNS() && o.runs("+k0s") },
 		Step: "k0s restores its Corefile when its controller restarts: run this command again after it",
 	},
 	{
@@ -202,7 +202,7 @@ var caches = []Platform{
 	},
 	{
 		Name: "NodeLocal DNS of RKE2", Evidence: "a DaemonSet of node-cache on RKE2", Forward: ByHand,
-		is: func(o *Objects) bool { return o.NodeLocal != nil && o.kubelet("+rke2") },
+		is: func(o *Objects) bool { return o.NodeLocal != nil && o.runs("+rke2") },
 		Step: "add nodelocal: {extraClusterDomains: [clusterset.local]} to spec.valuesContent of HelmChartConfig " +
 			"kube-system/rke2-coredns",
 	},
@@ -285,7 +285,7 @@ func (o *Objects) eks() bool {
 
 // gke reports whether the nodes are GKE's, and DNS is not somebody's own CoreDNS.
 func (o *Objects) gke() bool {
-	return o.Config == nil && (o.node("cloud.google.com/gke-", "") || o.kubelet("-gke."))
+	return o.Config == nil && (o.node("cloud.google.com/gke-", "") || o.runs("-gke."))
 }
 
 // Mark returns the first of some labels or annotations that the Deployment has, or "".
@@ -315,15 +315,10 @@ func (o *Objects) node(prefix, value string) bool {
 	})
 }
 
-func (o *Objects) kubelet(part string) bool {
+// runs reports whether a node says that it is of a distribution, by its kubelet or its operating system.
+func (o *Objects) runs(part string) bool {
 	return slices.ContainsFunc(o.Nodes, func(n corev1.Node) bool {
-		return strings.Contains(n.Status.NodeInfo.KubeletVersion, part)
-	})
-}
-
-func (o *Objects) osImage(prefix string) bool {
-	return slices.ContainsFunc(o.Nodes, func(n corev1.Node) bool {
-		return strings.HasPrefix(n.Status.NodeInfo.OSImage, prefix)
+		return strings.Contains(n.Status.NodeInfo.KubeletVersion+" "+n.Status.NodeInfo.OSImage, part)
 	})
 }
 
