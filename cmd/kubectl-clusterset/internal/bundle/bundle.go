@@ -115,29 +115,32 @@ func Load(file string) (*snapshot.Snapshot, error) {
 		return nil, fmt.Errorf("reading the archive failed: %w", err)
 	}
 	defer in.Close()
-	unzipped, err := gzip.NewReader(in)
-	if err != nil {
+	text, err := content(in)
+	out := &snapshot.Snapshot{}
+	if err == nil {
+		err = yaml.Unmarshal(text, out)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, report.Fail("kubectl clusterset gather writes it", "the archive %s has no %s", file, stored)
+	} else if err != nil {
 		return nil, fmt.Errorf("reading the archive %s failed: %w", file, err)
 	}
+	return out, nil
+}
+
+// content returns the snapshot of an archive, or io.EOF if there is none.
+func content(in io.Reader) ([]byte, error) {
+	unzipped, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
 	for r := tar.NewReader(unzipped); ; {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil, report.Fail("kubectl clusterset gather writes it", "the archive %s has no %s", file, stored)
-		} else if err != nil {
-			return nil, fmt.Errorf("reading the archive %s failed: %w", file, err)
+		switch head, err := r.Next(); {
+		case err != nil:
+			return nil, err
+		case head.Name == path.Join(folder, stored):
+			return io.ReadAll(r)
 		}
-		if head.Name != path.Join(folder, stored) {
-			continue
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, fmt.Errorf("reading the archive %s failed: %w", file, err)
-		}
-		out := &snapshot.Snapshot{}
-		if err := yaml.Unmarshal(text, out); err != nil {
-			return nil, fmt.Errorf("reading %s of the archive failed: %w", stored, err)
-		}
-		return out, nil
 	}
 }
 

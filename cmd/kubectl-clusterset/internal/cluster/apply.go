@@ -198,15 +198,15 @@ const (
 )
 
 // Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
-// kind or namespace does not exist yet, and reports that.
-func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, objects []*unstructured.Unstructured) error {
+// kind or namespace does not exist yet, and reports that. mark begins each line.
+func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		if o.GetKind() == "CustomResourceDefinition" {
 			existing := &unstructured.Unstructured{}
 			existing.SetGroupVersionKind(o.GroupVersionKind())
 			if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
 				if why := manifest.Keep(existing, o); why != "" {
-					fmt.Fprintf(out, "%s: kept: %s\n", Title(o), why)
+					fmt.Fprintf(out, "%s%s: kept: %s\n", mark, Title(o), why)
 					continue
 				}
 			}
@@ -215,11 +215,11 @@ func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, objects []*unstru
 			client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
 		switch {
 		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-			fmt.Fprintf(out, "%s: not checked, its kind or namespace does not exist yet\n", Title(o))
+			fmt.Fprintf(out, "%s%s: not checked, its kind or namespace does not exist yet\n", mark, Title(o))
 		case err != nil:
 			return c.Failed(err, "applying %s", Title(o))
 		default:
-			fmt.Fprintf(out, "%s: accepted (server dry run)\n", Title(o))
+			fmt.Fprintf(out, "%s%s: accepted (server dry run)\n", mark, Title(o))
 		}
 	}
 	return nil

@@ -30,13 +30,8 @@ func complete(r *root, root *cobra.Command) {
 	}
 	_ = root.RegisterFlagCompletionFunc("context", contexts) // the flag exists
 	for _, cmd := range root.Commands() {
-		for flag, values := range map[string]completer{
-			"hub-context": contexts,
-			"with":        contexts,
-		} {
-			if cmd.Flags().Lookup(flag) != nil {
-				_ = cmd.RegisterFlagCompletionFunc(flag, values) // the flag exists
-			}
+		for _, flag := range []string{"hub-context", "with"} {
+			_ = cmd.RegisterFlagCompletionFunc(flag, contexts) // an error means that the command has no such flag
 		}
 		switch cmd.Name() {
 		case "explain", "verify":

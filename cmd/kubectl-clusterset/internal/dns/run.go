@@ -252,7 +252,7 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 // rehearse has the API server check all writes without storing them.
 func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 	if verb == "apply" {
-		if err := r.Rehearse(ctx, r.Out, p.Objects); err != nil {
+		if err := r.Rehearse(ctx, r.Out, "", p.Objects); err != nil {
 			return err
 		}
 	}

@@ -53,11 +53,8 @@ func readDNS(w *check.World) (d dns) {
 		doubt("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not checked", Zone,
 			strings.Join(c.Unknown, ", "))
 	case kubernetes:
-		doubt(
-			"the option multicluster of the plugin kubernetes answers %s here: it serves ClusterSetIP names only in "+
-				"part",
-			Zone,
-		)
+		doubt("the option multicluster of the plugin kubernetes answers %s here, and ClusterSetIP names only in part",
+			Zone)
 	default:
 		d.notServed, d.denied = true, true
 	}

@@ -80,10 +80,8 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return report.WithRemedy(err, "to continue, run the same command again")
-		}
+	if err := all(ctx, steps...); err != nil {
+		return report.WithRemedy(err, "to continue, run the same command again")
 	}
 	switch {
 	case j.leaving():
@@ -121,13 +119,7 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{j.hubReady, j.chooseID, j.membership, j.render, j.checkRights,
-		j.readSecret, j.claimable, j.sameHub} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all(ctx, j.hubReady, j.chooseID, j.membership, j.render, j.checkRights, j.readSecret, j.claimable, j.sameHub)
 }
 
 // sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is

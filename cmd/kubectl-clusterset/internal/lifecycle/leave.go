@@ -64,10 +64,8 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		return err
 	}
 	l.chooseNamespace(l.state)
-	for _, step := range []func(context.Context) error{l.plan, l.claimed} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+	if err := all(ctx, l.plan, l.claimed); err != nil {
+		return err
 	}
 	if l.setProperty == nil && len(l.objects)+len(l.claims) == 0 {
 		return report.Fail("if you mean another cluster, name it with --context", "%s, at %s, is a member of no "+
@@ -102,10 +100,8 @@ func (s *state) memberID() string {
 
 // run takes the steps. Each can be repeated, and finds nothing to do if an earlier run finished it.
 func (l *leave) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{l.stop, l.withdraw, l.release, l.clean} {
-		if err := step(ctx); err != nil {
-			return report.WithRemedy(err, "to continue, run the same command again")
-		}
+	if err := all(ctx, l.stop, l.withdraw, l.release, l.clean); err != nil {
+		return report.WithRemedy(err, "to continue, run the same command again")
 	}
 	l.Say("%s: has left; its ServiceExports and CRDs are unchanged", l.Member.Name)
 	if l.helm != "" {
@@ -121,11 +117,9 @@ func (l *leave) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects = append(objects, secret(), object(
-		hubv1alpha1.GroupVersion.WithKind("Membership"),
-		"",
-		hubv1alpha1.MembershipName,
-	), object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
+	objects = append(objects, secret(),
+		object(hubv1alpha1.GroupVersion.WithKind("Membership"), "", hubv1alpha1.MembershipName),
+		object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
 	hub, err := l.isHub(ctx)
 	if err != nil {
 		return err

@@ -120,18 +120,7 @@ func (o *Options) print(ctx context.Context, c *cluster.Cluster, objects []*unst
 	if _, err = fmt.Fprintf(o.DryRun, "# On %s:\n%s", c.Name, text); err != nil || !o.Rehearse {
 		return err
 	}
-	return c.Rehearse(ctx, comments{o.DryRun}, objects)
-}
-
-// comments writes lines as comments of YAML.
-type comments struct{ io.Writer }
-
-// Write is io.Writer's. Each call has one line.
-func (c comments) Write(line []byte) (int, error) {
-	if _, err := io.WriteString(c.Writer, "# "); err != nil {
-		return 0, err
-	}
-	return c.Writer.Write(line)
+	return c.Rehearse(ctx, o.DryRun, "# ", objects)
 }
 
 // without returns objects except those of some kinds.
@@ -191,6 +180,16 @@ func extraArgs(runs *corev1.Container, set ...string) (out []string) {
 		}
 	}
 	return out
+}
+
+// all takes steps until one fails.
+func all(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // available returns how many replicas of a Deployment of clusterset-system are available.

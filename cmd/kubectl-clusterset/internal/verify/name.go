@@ -85,20 +85,17 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 	from []discoveryv1.EndpointSlice) error {
 	all.step("Import", all.Name, OK, "")
 	explain := p.Command("kubectl clusterset explain " + all.Name)
-	var vips []netip.Addr
-	for _, text := range imp.Spec.IPs {
-		if a, err := netip.ParseAddr(text); err == nil {
-			vips = append(vips, a)
-		}
-	}
-	var answer []netip.Addr
+	var answer, vips []netip.Addr
 	err := p.get(ctx, "/resolve?name="+url.QueryEscape(imp.Name+"."+imp.Namespace+".svc.clusterset.local."), &answer)
 	outcome := OK
-	switch i := slices.IndexFunc(vips, func(vip netip.Addr) bool { return !slices.Contains(answer, vip) }); {
-	case err != nil:
+	for _, text := range imp.Spec.IPs {
+		vip, wrong := netip.ParseAddr(text)
+		if vips = append(vips, vip); wrong != nil || !slices.Contains(answer, vip) {
+			outcome = "the answer does not contain the VIP " + text
+		}
+	}
+	if err != nil {
 		outcome = said(err)
-	case i >= 0:
-		outcome = fmt.Sprintf("the answer does not contain the VIP %s", vips[i])
 	}
 	all.step("DNS", all.Name, outcome, p.Command(facts.Doctor))
 	ready, reached := map[string]int{}, true
@@ -109,11 +106,12 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 				continue
 			}
 			ready[of]++
+			address, _ := netip.ParseAddr(e.Addresses[0])
 			for _, port := range from[i].Ports {
-				number := ptr.Deref(port.Port, 0)
-				outcome := p.dial(ctx, e.Addresses[0], ptr.Deref(port.Protocol, corev1.ProtocolTCP), number, 1)
+				to := netip.AddrPortFrom(address, uint16(ptr.Deref(port.Port, 0)))
+				outcome := p.dial(ctx, to, ptr.Deref(port.Protocol, corev1.ProtocolTCP), 1)
 				reached = reached && !failed(outcome)
-				all.step("Endpoint", at(e.Addresses[0], number)+" in "+of, outcome,
+				all.step("Endpoint", to.String()+" in "+of, outcome,
 					"routes between the Pods, or NetworkPolicies; "+report.DocsNetwork)
 			}
 		}
@@ -122,16 +120,16 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 		all.step("Endpoint", all.Name, "no endpoint is ready", explain)
 		reached = false
 	}
+	causes := len(all.Findings)
 	for _, vip := range vips {
 		for _, port := range imp.Spec.Ports {
-			remedy := "the log of kube-proxy in " + p.id + "; " + explain
-			outcome := p.dial(ctx, vip.String(), port.Protocol, port.Port, tries)
-			if failed(outcome) && !reached { // because of it
-				all.Steps = append(all.Steps, Step{"VIP", at(vip.String(), port.Port), outcome})
-				continue
-			}
-			all.step("VIP", at(vip.String(), port.Port), outcome, remedy)
+			to := netip.AddrPortFrom(vip, uint16(port.Port))
+			all.step("VIP", to.String(), p.dial(ctx, to, port.Protocol, tries),
+				"the log of kube-proxy in "+p.id+"; "+explain)
 		}
+	}
+	if !reached { // that is why
+		all.Findings = all.Findings[:causes]
 	}
 	return p.gone(ctx)
 }
@@ -144,19 +142,13 @@ func (r *Report) step(step, what, outcome, remedy string) {
 	}
 }
 
-func at(address string, port int32) string {
-	a, _ := netip.ParseAddr(address)
-	return netip.AddrPortFrom(a, uint16(port)).String()
-}
-
 // dial returns the outcome of TCP connections from the Pod. Nothing is known of UDP, or of a family that it lacks.
-func (p *place) dial(ctx context.Context, address string, protocol corev1.Protocol, port int32, times int) string {
-	to, err := netip.ParseAddr(address)
-	if _, has := p.addresses()[ipam.Family(to)]; err != nil || !has || protocol != corev1.ProtocolTCP {
+func (p *place) dial(ctx context.Context, to netip.AddrPort, protocol corev1.Protocol, times int) string {
+	if _, has := p.addresses()[ipam.Family(to.Addr())]; !has || !to.IsValid() || protocol != corev1.ProtocolTCP {
 		return None
 	}
 	var broken map[string]int
-	if err := p.connect(ctx, "/connect", netip.AddrPortFrom(to, uint16(port)), times, &broken); err != nil {
+	if err := p.connect(ctx, "/connect", to, times, &broken); err != nil {
 		return said(err)
 	}
 	if len(broken) == 0 {
