@@ -67,8 +67,16 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		run("serviceexport/db deleted ("+side+" dry run)", "export", "db", "--delete", "--dry-run="+side)
 		exported(true)
 	}
+	names := e.ok(t, append([]string{"status", "-o", "name"}, at...)...).stdout
+	if count := e.ok(t, append([]string{"status", "-o", `jsonpath={range .names[*]}{.name}.{.namespace}{"\n"}{end}`},
+		at...)...).stdout; !strings.Contains(names, "db.shop\n") || count != names {
+		t.Errorf("status -o name: %q; by jsonpath: %q", names, count)
+	}
+	watched := e.watch(t, append([]string{"status", "--watch"}, at...)...)
+	eventually(t, "status is shown", func(context.Context) error { return watched(1) })
 	run("serviceexport/db deleted", "export", "db", "--delete")
 	exported(false)
+	eventually(t, "status is shown again", func(context.Context) error { return watched(2) })
 	eventually(t, "db.shop is gone from south", func(ctx context.Context) error {
 		err := e.admin["south"].Get(ctx, client.ObjectKey{Namespace: "shop", Name: "db"}, &mcsv1beta1.ServiceImport{})
 		if apierrors.IsNotFound(err) {
@@ -78,6 +86,28 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 	})
 	e.refused(t, []string{"there is no ServiceExport shop/db"}, append([]string{"export", "--delete", "db"}, at...)...)
 	e.refused(t, []string{"there is no Service shop/nothing"}, append([]string{"export", "nothing"}, at...)...)
+}
+
+// watch runs a command until the test ends, and returns a function that fails until it has shown so many reports.
+func (e *environment) watch(t *testing.T, args ...string) func(times int) error {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := e.command(t.Context(), args...)
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(cmd.Process.Kill(), cmd.Wait(), out.Close()) })
+	return func(times int) error {
+		text, err := os.ReadFile(out.Name())
+		if n := strings.Count("\n"+string(text), "\nClusterSet "); err == nil && n < times {
+			err = fmt.Errorf("it was shown %d times:\n%s", n, text)
+		}
+		return err
+	}
 }
 
 // changesArePlanned: as docs/traffic.md has it, and in text, for programs, and by the hub's credentials.

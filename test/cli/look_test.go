@@ -119,7 +119,7 @@ func TestReportsAreForProgramsToo(t *testing.T) {
 			t.Errorf("%v: %v and %v", command, fromJSON, fromYAML)
 		}
 	}
-	e.refused(t, []string{"json|yaml|wide"}, "status", "-o", "xml")
+	e.refused(t, []string{"json|yaml|jsonpath=|wide|name|html"}, "status", "-o", "xml")
 	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web.shop.example", "--context", "east")
 }
 

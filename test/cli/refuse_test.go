@@ -46,7 +46,7 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
 		e.refused(t, []string{"nothing to renew", "to join: "}, join("--renew")...)
 		e.refused(t, []string{"you lack rights on this cluster, and nothing was written",
-			"create/patch customresourcedefinitions"},
+			`cannot patch resource "customresourcedefinitions"`},
 			join("--as", "reader", "--as-group", "system:authenticated", "--as-group", "readers")...)
 		e.takenIDs(t, join)
 		e.oddServers(t)

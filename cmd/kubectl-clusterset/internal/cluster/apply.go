@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -199,7 +200,8 @@ const (
 
 // Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
 // kind or namespace does not exist yet, and reports that. mark begins each line.
-func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, objects []*unstructured.Unstructured) error {
+func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, objects []*unstructured.Unstructured,
+) error {
 	for _, o := range objects {
 		if o.GetKind() == "CustomResourceDefinition" {
 			existing := &unstructured.Unstructured{}
@@ -221,6 +223,22 @@ func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, obje
 		default:
 			fmt.Fprintf(out, "%s%s: accepted (server dry run)\n", mark, Title(o))
 		}
+	}
+	return nil
+}
+
+// Allowed returns an error if the user is no admin of a namespace, or of the cluster for "", and the API server refuses
+// in a dry run to apply objects. Call it before anything is written.
+func (c *Cluster) Allowed(ctx context.Context, namespace string, objects []*unstructured.Unstructured) error {
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*",
+		Namespace: namespace}
+	if err := c.Create(ctx, review); err != nil || review.Status.Allowed {
+		return c.Failed(err, "checking rights")
+	}
+	if err := c.Rehearse(ctx, io.Discard, "", objects); apierrors.IsForbidden(err) {
+		return report.Fail("run the command as a cluster admin", "you lack rights on %s, and nothing was written: %w",
+			c.Name, err)
 	}
 	return nil
 }

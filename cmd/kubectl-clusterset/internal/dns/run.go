@@ -46,7 +46,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
 		p.Image)
-	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
+	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
@@ -177,7 +177,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if p.ByHand != "" {
 		report.Note(r.Out, "!", p.ByHand, "")
 	}
-	if done, err := r.announce(ctx, s, p, "delete"); done || err != nil {
+	if done, err := r.announce(ctx, p, "delete"); done || err != nil {
 		return err
 	}
 	if p.Forward != nil {
@@ -233,7 +233,7 @@ func (r *Runner) plan(ctx context.Context, decide func(*State) (*Plan, error)) (
 }
 
 // announce prints what will change, checks the rights for it, and asks. done is true if a dry run ends here.
-func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (done bool, err error) {
+func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool, err error) {
 	if err := p.Print(r.Out, verb); err != nil {
 		return false, err
 	}
@@ -243,7 +243,7 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, p.rights(s, verb, r.Wait)); err != nil {
+	if err := r.Allowed(ctx, "", p.Objects); err != nil {
 		return false, err
 	}
 	return false, cluster.Confirm(r.Confirm, r.Out)
@@ -266,27 +266,6 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 	}
 	return nil
 }
-
-// rights returns what a plan needs. A rollback deletes what was created.
-func (p *Plan) rights(s *State, verb string, wait bool) []cluster.Right {
-	verbs := write
-	if verb == "delete" {
-		verbs = []string{"get", "delete"}
-	}
-	out := cluster.RightsTo(p.Objects, verbs...)
-	if len(p.changes()) > 0 {
-		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
-		for _, verb := range []string{"create", "patch", "delete"} {
-			out = append(out, cluster.Right{Verb: verb, Resource: "configmaps", Namespace: kubeSystem})
-		}
-	}
-	if namespace, _, _ := s.servers(); wait && namespace != "" {
-		out = append(out, cluster.Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: namespace})
-	}
-	return out
-}
-
-var write = []string{"get", "create", "patch"}
 
 // object returns After, or Before if there is none.
 func (c *Change) object() client.Object {

@@ -44,15 +44,7 @@ func Init(ctx context.Context, o *Options) error {
 	if o.DryRun != nil {
 		return o.print(ctx, o.Hub, objects)
 	}
-	rights := append(cluster.RightsTo(objects, write...),
-		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},
-		cluster.Right{Verb: "impersonate", Resource: "serviceaccounts", Namespace: o.HubNamespace})
-	if o.Wait {
-		rights = append(rights, cluster.Right{
-			Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: kube.SystemNamespace,
-		})
-	}
-	if err := o.Hub.Allowed(ctx, rights); err != nil {
+	if err := o.Hub.Allowed(ctx, "", objects); err != nil {
 		return err
 	}
 	ran, err := available(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))

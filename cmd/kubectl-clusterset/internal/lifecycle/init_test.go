@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,7 +11,10 @@ import (
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -53,25 +57,45 @@ func TestInitNamesItsOwnClusterSetAndHub(t *testing.T) {
 	}
 }
 
-// TestInitChecksTheRightsThatWaitingNeeds before it writes: else it would wait for a Lease that it may not read.
-func TestInitChecksTheRightsThatWaitingNeeds(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
-	}))
-	defer server.Close()
-	hub := inMemory(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
-		_ ...client.CreateOption) error {
-		if review, asks := o.(*authorizationv1.SelfSubjectAccessReview); asks {
-			review.Status.Allowed = review.Spec.ResourceAttributes.Resource != "leases"
-			return nil
+func kindOf(o runtime.ApplyConfiguration) string {
+	var out metav1.TypeMeta
+	text, _ := json.Marshal(o)
+	_ = json.Unmarshal(text, &out)
+	return out.Kind
+}
+
+// TestWhoIsNoAdminIsRefusedBeforeAnythingIsWritten, unless the API server accepts all in a dry run.
+func TestWhoIsNoAdminIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	for refuses, want := range map[string]string{
+		"Role":    "you lack rights on the hub, and nothing was written: the hub: applying Role ",
+		"Nothing": "it writes",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+		}))
+		defer server.Close()
+		hub := inMemory(interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				return nil // a review, which allows nothing
+			},
+			Apply: func(_ context.Context, _ client.WithWatch, o runtime.ApplyConfiguration,
+				opts ...client.ApplyOption) error {
+				var all client.ApplyOptions
+				all.ApplyOptions(opts)
+				switch {
+				case len(all.DryRun) == 0:
+					return errors.New("it writes")
+				case kindOf(o) == refuses:
+					return apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+				}
+				return nil
+			},
+		})
+		hub.Config = &rest.Config{Host: server.URL}
+		o, _ := options(hub)
+		o.Release, o.Wait = "r/c:v1", true
+		if err := Init(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
-		return errors.New("it writes")
-	}})
-	hub.Config = &rest.Config{Host: server.URL}
-	o, _ := options(hub)
-	o.Release, o.Wait = "r/c:v1", true
-	const want = "nothing was written: get leases.coordination.k8s.io in clusterset-system"
-	if err := Init(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
 	}
 }

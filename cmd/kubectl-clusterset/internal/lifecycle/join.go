@@ -244,15 +244,11 @@ func (j *join) checkRights(ctx context.Context) error {
 	if j.DryRun != nil {
 		return nil
 	}
-	there, here := j.hubSide, append(j.here, secret())
+	there, here := j.hubSide, j.here
 	if j.Renew {
-		there, here = without(there, "ClusterProfile"), here[len(here)-1:]
-	} else {
-		here = append(here, object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
+		there, here = without(there, "ClusterProfile"), []*unstructured.Unstructured{secret()}
 	}
-	hub := append(cluster.RightsTo(there, write...),
-		cluster.Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: j.HubNamespace})
-	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, cluster.RightsTo(here, write...)))
+	return errors.Join(j.Hub.Allowed(ctx, j.HubNamespace, there), j.Member.Allowed(ctx, "", here))
 }
 
 // grant creates the member's account on the hub.
@@ -330,7 +326,8 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 			"cluster ID %s is not free yet on %s: its records are being deleted", p.Name, j.Hub.Name)
 	case holder == "":
 		return report.Fail("choose another with --cluster-id; if it was created for this cluster: "+
-			j.Flags.AtHub("kubectl -n "+p.Namespace+" annotate clusterprofile "+p.Name+" "+clusterset.AnnotationJoiningUID+"="+j.uid),
+			j.Flags.AtHub("kubectl -n "+p.Namespace+" annotate clusterprofile "+p.Name+" "+
+				clusterset.AnnotationJoiningUID+"="+j.uid),
 			"cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner", p.Name, j.Hub.Name)
 	case holder != j.uid:
 		return report.Fail("choose another with --cluster-id, or, if that cluster is lost: "+j.evict(p.Name),

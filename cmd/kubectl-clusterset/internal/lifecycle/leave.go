@@ -77,7 +77,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if o.DryRun != nil {
 		return l.print()
 	}
-	if err := l.allowed(ctx); err != nil {
+	if err := l.Member.Allowed(ctx, "", l.objects); err != nil {
 		return err
 	}
 	if p := l.setProperty; p != nil && !l.leaving() {
@@ -138,7 +138,8 @@ func (l *leave) plan(ctx context.Context) error {
 		case a["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
 			l.helm = a["meta.helm.sh/release-name"]
 		case o.GetKind() == "Namespace" && hub: // its controller lives there
-		case o.GetKind() == "ClusterProperty" && !manifest.Managed(existing, manifest.FieldManager, "clusterset-controller"): // the user's
+		case o.GetKind() == "ClusterProperty" &&
+			!manifest.Managed(existing, manifest.FieldManager, "clusterset-controller"): // the user's
 		default:
 			l.objects = append(l.objects, o)
 		}
@@ -205,19 +206,6 @@ func (l *leave) evicted(ctx context.Context) error {
 	}
 	return report.Fail(remedy, "namespace %s of %s has no member %s with the kube-system UID of %s", l.HubNamespace,
 		l.Hub.Name, l.id.Spec.Value, l.Member.Name)
-}
-
-// allowed checks the rights to delete what join applied. Where no agent leaves, the user also needs those to delete
-// what it has created, and an error names the first that is missing.
-func (l *leave) allowed(ctx context.Context) error {
-	err := l.Member.Allowed(ctx, append(cluster.RightsTo(l.objects, remove...),
-		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
-		cluster.Right{Verb: "patch", Group: appsv1.GroupName, Resource: "deployments", Namespace: kube.SystemNamespace},
-		cluster.Right{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace}))
-	if err != nil || l.setProperty != nil || len(l.claims) == 0 { // the hub's controller deletes a member's claim
-		return err
-	}
-	return l.Hub.Allowed(ctx, []cluster.Right{deleteClaims(l.HubNamespace)})
 }
 
 // stop stops the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its
@@ -395,21 +383,12 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		_, err := fmt.Fprintf(o.DryRun, onHub, o.Hub.Name, o.HubNamespace, id)
 		return err
 	}
-	if err := o.Hub.Allowed(ctx, []cluster.Right{deleteClaims(o.HubNamespace)}); err != nil {
-		return err
-	}
 	if err := o.giveUp(ctx, id, ""); err != nil {
 		return err
 	}
 	o.Say("if that cluster still exists, its imports stay until: %s",
 		o.Flags.OfHub().Here("kubectl clusterset leave --context MEMBER --hub-context=HUB"))
 	return nil
-}
-
-// deleteClaims is the right to delete ClusterProfiles.
-func deleteClaims(namespace string) cluster.Right {
-	return cluster.Right{Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
-		Namespace: namespace}
 }
 
 // evictable is the error if id is no member: another cluster manager's ClusterProfile is not ours to delete.
@@ -464,6 +443,7 @@ func (l *leave) inUse(ctx context.Context, id string) (why string, err error) {
 func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	var gone types.UID // of the claim that is deleted
+	var refused error
 	err := o.Say.Until(ctx, o.Timeout, "clusterset-controller hub", func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		switch {
@@ -472,7 +452,10 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		case p == nil || uid != "" && !heldBy(p, uid) || gone != "" && p.UID != gone:
 			return true, "", nil
 		case p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == "" && gone == "":
-			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); err != nil {
+			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); apierrors.IsForbidden(err) {
+				refused = err
+				return true, "", nil
+			} else if err != nil {
 				return false, "", err
 			}
 			o.Say("the hub: deleting ClusterProfile %s", id)
@@ -484,7 +467,10 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		}
 		return false, why, nil
 	})
-	if err != nil {
+	switch {
+	case refused != nil:
+		return o.Hub.Failed(refused, "deleting ClusterProfile %s", id)
+	case err != nil:
 		err = o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id)
 		if apierrors.IsForbidden(err) { // it is not the Deployment's fault
 			return err

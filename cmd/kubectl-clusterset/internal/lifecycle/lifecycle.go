@@ -91,12 +91,6 @@ func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (clus
 	return s, nil
 }
 
-// Verbs that apply an object, and that delete it.
-var (
-	write  = []string{"get", "create", "patch"}
-	remove = []string{"get", "delete"}
-)
-
 // object returns an object with nothing but its kind and name.
 func object(gvk schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
