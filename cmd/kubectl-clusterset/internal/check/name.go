@@ -379,24 +379,6 @@ func disagree(n *Name) (bool, string) {
 	return true, strings.Join(out, "; ")
 }
 
-// imported calls do for each endpoint address that was imported from another cluster.
-func (w *World) imported(do func(cluster string, addr netip.Addr)) {
-	for i := range w.Member.Slices {
-		s := &w.Member.Slices[i]
-		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if cluster == "" || cluster == w.Member.ID() {
-			continue
-		}
-		for j := range s.Endpoints {
-			for _, a := range s.Endpoints[j].Addresses {
-				if addr, err := netip.ParseAddr(a); err == nil {
-					do(cluster, addr)
-				}
-			}
-		}
-	}
-}
-
 func (w *World) serviceRanges() (out []netip.Prefix) {
 	for i := range w.Member.CIDRs {
 		for _, text := range w.Member.CIDRs[i].Spec.CIDRs {
@@ -410,15 +392,20 @@ func (w *World) serviceRanges() (out []netip.Prefix) {
 
 func addressesHere(w *World) (out []Hit) {
 	own := slices.Concat(w.Member.PodRanges, w.serviceRanges())
-	seen := map[string]bool{}
-	w.imported(func(cluster string, addr netip.Addr) {
-		for _, r := range own {
-			if r.Contains(addr) && !seen[cluster] {
-				seen[cluster] = true
-				out = append(out, Hit{On: cluster, Detail: fmt.Sprintf("%s is in %s", addr, r)})
+	seen := map[string]bool{"": true, w.Member.ID(): true}
+	for i := range w.Member.Slices {
+		cluster := w.Member.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]
+		for _, e := range w.Member.Slices[i].Endpoints {
+			for _, text := range e.Addresses {
+				addr, _ := netip.ParseAddr(text) // an invalid one is in no range
+				in := slices.IndexFunc(own, func(r netip.Prefix) bool { return r.Contains(addr) })
+				if in >= 0 && !seen[cluster] {
+					seen[cluster] = true
+					out = append(out, Hit{On: cluster, Detail: fmt.Sprintf("%s is in %s", addr, own[in])})
+				}
 			}
 		}
-	})
+	}
 	return out
 }
 

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -225,8 +226,13 @@ func (c *Cluster) PodsOf(ctx context.Context, d *appsv1.Deployment) ([]corev1.Po
 	if err != nil {
 		return nil, err
 	}
+	return c.Pods(ctx, d.Namespace, selector)
+}
+
+// Pods returns the Pods of a namespace that a selector matches.
+func (c *Cluster) Pods(ctx context.Context, namespace string, selector labels.Selector) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err = c.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
 	return pods.Items, err
 }
 

@@ -98,9 +98,8 @@ command asks first. It also undoes an unfinished join.`,
 		Example: "  kubectl clusterset leave --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) > 0 {
-				return report.Fail("to remove another: "+
-					r.flags().Here("kubectl clusterset evict "+args[0]+" --hub-context=HUB"), "leave removes this "+
-					"cluster and takes no argument")
+				evict := r.flags().Here("kubectl clusterset evict " + args[0] + " --hub-context=HUB")
+				return report.Fail("to remove another: "+evict, "leave removes this cluster and takes no argument")
 			}
 			if o.Hub, err = r.namedHub(); err != nil {
 				return err

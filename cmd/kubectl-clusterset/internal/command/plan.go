@@ -53,8 +53,8 @@ an endpoint; 1 if the command fails.`,
 				p.Cluster = cmp.Or(p.Cluster, w.Member.ID())
 			}
 			if w.Hub.Profile(p.Cluster) == nil {
-				return report.Fail("--cluster-id ID; kubectl clusterset status lists members", "the hub has no "+
-					"member %q", p.Cluster)
+				return report.Fail("--cluster-id ID; kubectl clusterset status lists members",
+					"the hub has no member %q", p.Cluster)
 			}
 			if w.Member != nil && archive == "" {
 				if p.Live, err = r.member(); err != nil {

@@ -44,12 +44,10 @@ func (l *Line) Name() string { return l.Words[0] }
 // Args are the others.
 func (l *Line) Args() []string { return l.Words[1:] }
 
-// Option is the line of that name in the body, nil if there is none.
+// Option is the first line of that name in the body, nil if there is none.
 func (l *Line) Option(name string) *Line {
-	for i := range l.Body {
-		if l.Body[i].Name() == name {
-			return &l.Body[i]
-		}
+	if all := l.Options(name); len(all) > 0 {
+		return all[0]
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	if selector == nil { // DNS runs elsewhere
 		return false
 	}
-	pods, err := r.pods(ctx, namespace, selector)
+	pods, err := r.Pods(ctx, namespace, selector)
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !ready(&p) })
 	return err == nil && len(pods) > 0 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
 		return r.askPod(ctx, &p, port, "", true) != ""
@@ -385,12 +385,6 @@ func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 	return r.Failed(err, "changing Deployment %s/%s", d.Namespace, d.Name)
 }
 
-func (r *Runner) pods(ctx context.Context, namespace string, selector labels.Selector) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	err := r.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
-	return pods.Items, err
-}
-
 // effective waits for the restart of the cluster's CoreDNS, if there is one, and until every Pod of it answers for the
 // zone, or, without want, until none does. All must answer for the cluster's own names.
 func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) error {
@@ -416,7 +410,7 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 	want bool) error {
 	r.Say("%s: asking the Pods in %s for %s; a changed configuration takes up to two minutes", r.Name, namespace, zone)
 	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
-		pods, err := r.pods(ctx, namespace, selector)
+		pods, err := r.Pods(ctx, namespace, selector)
 		if err != nil {
 			return false, "", err
 		}

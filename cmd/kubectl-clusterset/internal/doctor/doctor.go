@@ -42,17 +42,13 @@ func Print(out io.Writer, r *Report, wide bool) {
 	for _, o := range r.Outcomes {
 		result := "ok"
 		switch {
-		case o.Right != "":
-			result, skipped = "skipped", skipped+1
-			if !slices.Contains(rights, o.Right) {
-				rights = append(rights, o.Right)
-			}
 		case o.Skipped != "":
 			result, skipped = "skipped", skipped+1
-			if by[o.Skipped] == nil {
-				reasons = append(reasons, o.Skipped)
+			if o.Right != "" {
+				rights = append(rights, o.Right)
+				break
 			}
-			by[o.Skipped] = append(by[o.Skipped], o.ID)
+			reasons, by[o.Skipped] = append(reasons, o.Skipped), append(by[o.Skipped], o.ID)
 		case len(o.Finding) > 0:
 			result = string(o.Finding[0].Severity)
 		}
@@ -61,12 +57,13 @@ func Print(out io.Writer, r *Report, wide bool) {
 	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", r.headline(), report.Number(len(r.Outcomes), "check"),
 		report.Count(findings).Text(out), skipped)
 	report.Print(out, findings)
-	for _, why := range reasons {
+	slices.Sort(reasons)
+	for _, why := range slices.Compact(reasons) {
 		report.Note(out, "?", "skipped: "+strings.Join(by[why], ", "), why)
 	}
 	if len(rights) > 0 {
 		slices.Sort(rights)
-		report.Note(out, "?", "skipped, because you lack the rights: "+strings.Join(rights, ", "),
+		report.Note(out, "?", "skipped, because you lack the rights: "+strings.Join(slices.Compact(rights), ", "),
 			"run it as a cluster admin, who has the rights for all checks; "+report.DocsRights)
 	}
 	for _, scope := range check.Scopes {

@@ -91,8 +91,8 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 		out = append(out, client.ObjectKeyFromObject(s))
 	}
 	if len(out) == 0 {
-		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get services --show-labels"), "%s: no Service "+
-			"in namespace %s is selected", c.Name, o.Namespace)
+		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get services --show-labels"),
+			"%s: no Service in namespace %s is selected", c.Name, o.Namespace)
 	}
 	return out, nil
 }

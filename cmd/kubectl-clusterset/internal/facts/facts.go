@@ -71,11 +71,11 @@ type Role struct {
 func (r *Role) NoSet(namespace, remedy string) error {
 	switch {
 	case len(r.HubOf) > 0:
-		return report.Fail("name another with --hub-namespace", "namespace %s of the hub holds no ClusterSet; it is "+
-			"the hub of: %s", namespace, strings.Join(r.HubOf, ", "))
+		return report.Fail("name another with --hub-namespace",
+			"namespace %s of the hub holds no ClusterSet; it is the hub of: %s", namespace, strings.Join(r.HubOf, ", "))
 	case r.MemberOf != "":
-		return report.Fail("name that hub with --hub-context", "the cluster that you named as the hub %s; its "+
-			"namespace %s holds no ClusterSet", r, namespace)
+		return report.Fail("name that hub with --hub-context",
+			"the cluster that you named as the hub %s; its namespace %s holds no ClusterSet", r, namespace)
 	}
 	return report.Fail(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
 }

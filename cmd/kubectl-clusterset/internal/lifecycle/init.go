@@ -83,8 +83,8 @@ func (o *Options) isMember(ctx context.Context, now time.Time) error {
 	if _, expired, known := facts.HubSeen(leases.Items, now); !known || expired {
 		return nil
 	}
-	return report.Fail("name that hub with --hub-context; for another ClusterSet: --hub-namespace", "%s, at %s, %s: "+
-		"it would be a second hub", o.Hub.Name, o.Hub.Config.Host, &role)
+	return report.Fail("name that hub with --hub-context; for another ClusterSet: --hub-namespace",
+		"%s, at %s, %s: it would be a second hub", o.Hub.Name, o.Hub.Config.Host, &role)
 }
 
 // next returns the command that makes a cluster a member.

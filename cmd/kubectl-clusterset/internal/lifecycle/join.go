@@ -106,8 +106,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return errors.New("--token-lifetime must be between 10m and 24h")
 	}
 	if j.Hub.Config.Insecure {
-		return report.Fail("use one with the hub's certificate authority", "the kubeconfig of the hub has "+
-			"insecure-skip-tls-verify, so the member could not authenticate the hub")
+		return report.Fail("use one with the hub's certificate authority",
+			"the kubeconfig of the hub has insecure-skip-tls-verify, so the member could not authenticate the hub")
 	}
 	if err := j.askBoth(ctx); err != nil {
 		return err
@@ -226,8 +226,8 @@ func (s *state) leaving() bool {
 func (j *join) membership(context.Context) error {
 	switch p := j.setProperty; {
 	case p == nil && j.Renew:
-		return report.Fail("to join: run the same command without --renew", "%s is a member of no ClusterSet, so "+
-			"there is nothing to renew", j.Member.Name)
+		return report.Fail("to join: run the same command without --renew",
+			"%s is a member of no ClusterSet, so there is nothing to renew", j.Member.Name)
 	case p == nil:
 		return nil
 	case p.Spec.Value != j.set:

@@ -19,17 +19,13 @@ import (
 )
 
 // compared are the kinds of manifests that are compared. CRDs are not: the lists of their objects show what is served.
-var compared = map[string]func() client.ObjectList{
-	"ValidatingAdmissionPolicy": func() client.ObjectList {
-		return &admissionregistrationv1.ValidatingAdmissionPolicyList{}
-	},
-	"ValidatingAdmissionPolicyBinding": func() client.ObjectList {
-		return &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
-	},
-	"ClusterRole":        func() client.ObjectList { return &rbacv1.ClusterRoleList{} },
-	"ClusterRoleBinding": func() client.ObjectList { return &rbacv1.ClusterRoleBindingList{} },
-	"Role":               func() client.ObjectList { return &rbacv1.RoleList{} },
-	"RoleBinding":        func() client.ObjectList { return &rbacv1.RoleBindingList{} },
+var compared = map[string]client.ObjectList{
+	"ValidatingAdmissionPolicy":        &admissionregistrationv1.ValidatingAdmissionPolicyList{},
+	"ValidatingAdmissionPolicyBinding": &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
+	"ClusterRole":                      &rbacv1.ClusterRoleList{},
+	"ClusterRoleBinding":               &rbacv1.ClusterRoleBindingList{},
+	"Role":                             &rbacv1.RoleList{},
+	"RoleBinding":                      &rbacv1.RoleBindingList{},
 }
 
 // drift compares this release's manifests of a member with what is there.
@@ -75,7 +71,7 @@ func differences(ctx context.Context, c *cluster.Cluster, found map[string][]uns
 			return nil, err
 		}
 		for _, want := range objects {
-			newList, is := compared[want.GetKind()]
+			list, is := compared[want.GetKind()]
 			if !is {
 				continue
 			}
@@ -84,7 +80,7 @@ func differences(ctx context.Context, c *cluster.Cluster, found map[string][]uns
 				key += " in " + want.GetNamespace()
 			}
 			if _, listed := found[key]; !listed {
-				if found[key], err = objectsOf(ctx, c, newList(), want.GetNamespace()); err != nil {
+				if found[key], err = objectsOf(ctx, c, list, want.GetNamespace()); err != nil {
 					return nil, err
 				}
 			}
@@ -103,8 +99,9 @@ func differences(ctx context.Context, c *cluster.Cluster, found map[string][]uns
 	return out, nil
 }
 
-func objectsOf(ctx context.Context, c *cluster.Cluster, l client.ObjectList, namespace string,
+func objectsOf(ctx context.Context, c *cluster.Cluster, kind client.ObjectList, namespace string,
 ) (out []unstructured.Unstructured, err error) {
+	l := kind.DeepCopyObject().(client.ObjectList)
 	if err := c.List(ctx, l, in(namespace)); err != nil {
 		return nil, err
 	}

@@ -132,8 +132,8 @@ func (o *Options) start(ctx context.Context, places []*place) error {
 			return err
 		}
 		if agent == nil {
-			return report.Fail("--image IMAGE of clusterset-controller", "%s has no agent, whose image the Pods "+
-				"would use", places[0].Name)
+			return report.Fail("--image IMAGE of clusterset-controller",
+				"%s has no agent, whose image the Pods would use", places[0].Name)
 		}
 		o.Image = agent.Image
 	}
