@@ -76,8 +76,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return err
 }
 
-// Update implements resourcelock.Interface. For a leader it succeeds if the API server does not answer, and for one that
-// another has followed it fails, so that its process ends.
+// Update implements resourcelock.Interface. For a leader it succeeds if the API server does not answer. Once another
+// has led, it fails, so that the process ends.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.lost.Load() {
 		return errLost
