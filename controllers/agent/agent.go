@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -30,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -88,10 +88,10 @@ type Agent struct {
 	access   atomic.Pointer[access]
 	relists  atomic.Int64
 	ready    atomic.Bool
-	gateways *gateways
+	optional []optional
+	absent   map[string]error       // why what is optional is not used, by name; written before the controllers start
 	waiting  atomic.Pointer[string] // why this cluster is not a member
 	gate     *membership.Gate
-	options  options
 	seen     seen // for the Membership
 	health   *health.Reporter
 }
@@ -108,6 +108,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		hub:     hub,
 		log:     mgr.GetLogger().WithName("agent"),
 		started: map[string]controller.Controller{},
+		absent:  map[string]error{},
 		relist:  make(chan string, 1),
 	}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
@@ -143,10 +144,11 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if a.env.Version, err = versionReader(mgr.GetConfig()); err != nil {
 		return nil, err
 	}
-	if a.gateways, err = newGateways(mgr.GetConfig()); err != nil {
+	if a.optional, err = optionals(mgr.GetAPIReader(), mgr.GetConfig(), o.DNSEndpointZone != ""); err != nil {
 		return nil, err
 	}
-	a.env.Served, a.env.Gateways = a.options.served, a.gateways.served.Load
+	a.env.Served = a.missing
+	a.env.Gateways = func() bool { return a.absent[gatewayGroup] == nil }
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
 		a.seen.set(func(s *seen) { s.answer = answer })
@@ -159,10 +161,13 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.list = append(a.list, a.health.Controller())
-	if err := a.register(newCollector(a)); err != nil {
-		return nil, err
+	errs := []error{metrics.Registry.Register(newCollector(a))}
+	for _, c := range a.list {
+		for _, m := range c.Metrics {
+			errs = append(errs, metrics.Registry.Register(m))
+		}
 	}
-	return a, nil
+	return a, errors.Join(errs...)
 }
 
 // Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be
@@ -221,10 +226,7 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := kube.Await(ctx, logger, "this cluster", attemptTimeout, a.warm); err != nil {
 		return nil
 	}
-	if err := a.checkOptionalKinds(ctx); err != nil {
-		return nil
-	}
-	if err := a.gateways.check(ctx, a.log); err != nil {
+	if err := a.checkOptional(ctx); err != nil {
 		return nil
 	}
 	for _, c := range a.list {
@@ -234,8 +236,7 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
-	go a.watchOptionalKinds(ctx, maps.Clone(a.started)) // those that need the hub come beside it
-	go a.gateways.watch(ctx, a.env.Restart)
+	go a.watchOptional(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
@@ -309,10 +310,10 @@ func concurrency(name string) int {
 	return 16
 }
 
-// watch adds the watches of one side to a controller, but not those of optional kinds.
+// watch adds the watches of one side to a controller, but not those of kinds that this cluster does not serve.
 func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Side, from cache.Cache) error {
 	for _, w := range c.Watches {
-		if w.Side != side || w.Optional {
+		if w.Side != side || w.Optional && a.missing(w.Object) != nil {
 			continue
 		}
 		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -351,7 +352,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // sends no event for an object that was deleted meanwhile.
 func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 	for _, w := range c.Watches {
-		if w.Side != kube.Local || w.Optional && a.options.served(w.Object) != nil {
+		if w.Side != kube.Local || w.Optional && a.missing(w.Object) != nil {
 			continue
 		}
 		gvk, err := a.mgr.GetClient().GroupVersionKindFor(w.Object)

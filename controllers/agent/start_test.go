@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -153,7 +154,12 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 // synced.
 func TestCachesFillSideBySide(t *testing.T) {
 	asked := make(chan string, 10)
-	a := &Agent{mgr: &eager{local: unsynced{asked: asked}}, list: []kube.Controller{{Watches: []kube.Watch{
+	mgr := &eager{local: unsynced{asked: asked}}
+	list, err := optionals(mgr.GetAPIReader(), &rest.Config{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{mgr: mgr, optional: list[:len(list)-1], absent: map[string]error{}, list: []kube.Controller{{Watches: []kube.Watch{
 		{
 			Side:   kube.Local,
 			Object: &mcsv1beta1.ServiceImport{},
@@ -163,7 +169,7 @@ func TestCachesFillSideBySide(t *testing.T) {
 		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
 	}}}}
 	for name, step := range map[string]func(context.Context) error{
-		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.checkOptionalKinds,
+		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.checkOptional,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()

@@ -119,7 +119,7 @@ type Controller struct {
 type Watch struct {
 	Side     Side
 	Object   client.Object
-	Optional bool // the cluster may not serve the kind (V7); the watch starts once it does
+	Optional bool // the cluster may not serve the kind (V7); there is no watch then
 	Requests func(context.Context, client.Object) []reconcile.Request
 	// Alike returns whether an update changes nothing that the controller reads. Such an update causes no request. If
 	// it is nil, every update does.
