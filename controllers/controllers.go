@@ -38,7 +38,8 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			reach.WriteAddresses(lease, env.AnswersAt)
 			return serviceimport.Acknowledge(ctx, env.Local, env.Hub(), env.HubNamespace, env.Cluster, lease)
 		},
-		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,
+		Answered: env.Answered, Restart: func(why string) { env.Restart(why) }, // set when the agent starts
+		Events: env.Events, Now: env.Now,
 	})
 	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested

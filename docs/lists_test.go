@@ -309,8 +309,6 @@ func eventArgument(c *ast.CallExpr) (at int, ok bool) {
 		return 2, true
 	case method(c) == "Eventf" && len(c.Args) >= 6:
 		return 3, true
-	case method(c) == "Relist" && len(c.Args) == 2:
-		return 0, true
 	}
 	return 0, false
 }

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -84,9 +83,7 @@ type Agent struct {
 	list     []kube.Controller
 	started  map[string]controller.Controller
 	linked   atomic.Pointer[link] // the hub, once it was seen
-	relist   chan string          // reasons to list the hub again
 	access   atomic.Pointer[access]
-	relists  atomic.Int64
 	ready    atomic.Bool
 	optional []optional
 	absent   map[string]error       // why what is optional is not used, by name; written before the controllers start
@@ -109,7 +106,6 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		log:     mgr.GetLogger().WithName("agent"),
 		started: map[string]controller.Controller{},
 		absent:  map[string]error{},
-		relist:  make(chan string, 1),
 	}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
@@ -131,13 +127,6 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Events: kube.Recorder(events),
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
-	a.env.Relist = func(reason, message string) {
-		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
-		select {
-		case a.relist <- message:
-		default: // it is under way
-		}
-	}
 	if err := a.newGate(); err != nil {
 		return nil, err
 	}
@@ -218,7 +207,15 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
-	first := a.openLink(ctx, true)
+	opened := make(chan *link, 1)
+	go func() {
+		l, err := a.openLink(ctx)
+		if err == nil {
+			opened <- l
+		} else if ctx.Err() == nil {
+			a.env.Restart("the hub: " + err.Error())
+		}
+	}()
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
 	}
@@ -241,7 +238,7 @@ func (a *Agent) run(ctx context.Context) error {
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
 
-	return a.followHub(ctx, first)
+	return a.followHub(ctx, opened)
 }
 
 // warm starts the informers of this cluster in parallel. It does not wait until they have synced.
@@ -260,24 +257,19 @@ func (a *Agent) warm(ctx context.Context) error {
 
 // attach adds the hub watches of all controllers. It first starts those that need the hub: a
 // running controller accepts no further watch until this cluster's caches have synced.
-func (a *Agent) attach(hub cache.Cache, first bool) error {
+func (a *Agent) attach(hub cache.Cache) error {
 	for _, c := range a.list {
-		if c.NeedsHub && first {
+		if c.NeedsHub {
 			if err := a.start(c, hub); err != nil {
 				return err
 			}
 		}
 	}
 	for _, c := range a.list {
-		if c.NeedsHub && first {
-			continue
-		}
-		err := a.watch(a.started[c.Name], c, kube.Hub, hub)
-		if err == nil && !first {
-			err = a.revisit(a.started[c.Name], c)
-		}
-		if err != nil {
-			return err
+		if !c.NeedsHub {
+			if err := a.watch(a.started[c.Name], c, kube.Hub, hub); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -347,43 +339,6 @@ func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQue
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// revisit requests all objects of this cluster again, with a lower priority than live changes. A new cache of the hub
-// sends no event for an object that was deleted meanwhile.
-func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
-	for _, w := range c.Watches {
-		if w.Side != kube.Local || w.Optional && a.missing(w.Object) != nil {
-			continue
-		}
-		gvk, err := a.mgr.GetClient().GroupVersionKindFor(w.Object)
-		if err != nil {
-			return err
-		}
-		all, err := a.mgr.GetScheme().New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		if err != nil {
-			return err
-		}
-		once := source.Func(func(ctx context.Context, queue requestQueue) error {
-			if err := a.mgr.GetClient().List(ctx, all.(client.ObjectList), client.UnsafeDisableDeepCopy); err != nil {
-				return err
-			}
-			return requestLater(ctx, all, w, queue)
-		})
-		if err := ctl.Watch(once); err != nil {
-			return fmt.Errorf("%s: %T: %w", c.Name, w.Object, err)
-		}
-	}
-	return nil
-}
-
-// requestLater requests all objects of a list with a lower priority than live changes.
-func requestLater(ctx context.Context, all runtime.Object, w kube.Watch, queue requestQueue) error {
-	h := handler.EnqueueRequestsFromMapFunc(w.Requests)
-	return meta.EachListItem(all, func(o runtime.Object) error {
-		h.Create(ctx, event.CreateEvent{Object: o.(client.Object), IsInInitialList: true}, queue)
-		return nil
-	})
-}
 
 // hostPort returns the host and port of an API server's address, "" if it has none.
 func hostPort(address string) string {

@@ -26,7 +26,7 @@ func TestTheHubHasMoved(t *testing.T) {
 		}
 		return now, nil
 	}}
-	if now = is(); a.accessChanged() {
+	if now = is(); a.newAccess() != nil {
 		t.Error("before it was tried")
 	}
 	a.access.Store(accessOf(is()))
@@ -44,17 +44,17 @@ func TestTheHubHasMoved(t *testing.T) {
 		"proxy":     {func(c *rest.Config) { c.Proxy = http.ProxyURL(&url.URL{Host: "proxy"}) }, true},
 	} {
 		now = is()
-		if c.change(now); a.accessChanged() != c.moved {
+		if c.change(now); (a.newAccess() != nil) != c.moved {
 			t.Errorf("%s: moved is %v", what, !c.moved)
 		}
 	}
 	now = is()
 	now.BearerTokenFile = "token"
 	a.access.Store(accessOf(now))
-	if now.BearerToken = "2"; a.accessChanged() {
+	if now.BearerToken = "2"; a.newAccess() != nil {
 		t.Error("by a token that is read from its file")
 	}
-	if now = nil; a.accessChanged() {
+	if now = nil; a.newAccess() != nil {
 		t.Error("unread")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -25,56 +24,33 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
-// link is a connection to the hub, with caches.
+// link is the connection to the hub, with caches.
 type link struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed once the caches have synced, or the link has failed
-	// primary is false while another link works: how the hub answers this one says nothing of the membership.
-	primary *atomic.Bool
-
-	// Set when done is closed.
 	client client.Client
 	reader client.Reader // past the caches
 	cache  cache.Cache
 	config *rest.Config
-	err    error
 }
 
-// openLink opens a link in the background, and tries until it succeeds or ctx ends.
-func (a *Agent) openLink(ctx context.Context, primary bool) *link {
-	l := &link{done: make(chan struct{}), primary: new(atomic.Bool)}
-	l.primary.Store(primary)
-	ctx, l.cancel = context.WithCancel(ctx)
-	go func() {
-		defer close(l.done)
-		l.err = a.fill(ctx, l)
-	}()
-	return l
-}
-
-// fill connects a link and waits until its caches have synced. It returns an error if ctx ends.
-func (a *Agent) fill(ctx context.Context, l *link) error {
+// openLink connects to the hub, and waits until the caches have synced. It tries until it succeeds or ctx ends.
+func (a *Agent) openLink(ctx context.Context) (*link, error) {
 	var hub cluster.Cluster
 	const remedy = "check --hub-kubeconfig and --hub-namespace; on the hub: kubectl apply -k deploy/hub"
 	logger := a.log.WithValues("remedy", remedy)
-	err := kube.Await(ctx, logger, "the hub", attemptTimeout, func(ctx context.Context) (err error) {
-		hub, err = a.connect(ctx, l.primary)
-		if err != nil {
-			a.seen.set(func(s *seen) {
-				if l.primary.Load() {
-					s.answer = err
-				} else {
-					s.unused = err
-				}
-			})
+	err := kube.Await(ctx, logger, "the hub", attemptTimeout, func(ctx context.Context) error {
+		cfg, err := a.hub()
+		if err == nil {
+			a.access.Store(accessOf(cfg))
+			hub, err = a.connect(ctx, cfg)
 		}
+		a.env.Answered(err)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := index(ctx, hub.GetFieldIndexer(), kube.Hub); err != nil {
-		return err
+		return nil, err
 	}
 	go func() {
 		if err := hub.Start(ctx); err != nil {
@@ -83,29 +59,17 @@ func (a *Agent) fill(ctx context.Context, l *link) error {
 	}()
 	for _, o := range hubKinds(a.HubNamespace) { // side by side
 		if _, err := hub.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if !hub.GetCache().WaitForCacheSync(ctx) {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	l.client, l.reader, l.cache = hub.GetClient(), hub.GetAPIReader(), hub.GetCache()
-	l.config = hub.GetConfig()
-	return nil
+	return &link{hub.GetClient(), hub.GetAPIReader(), hub.GetCache(), hub.GetConfig()}, nil
 }
 
 // connect returns the hub once it serves the kinds and this cluster holds its claim there.
-func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Cluster, error) {
-	answered := func(err error) {
-		if primary.Load() {
-			a.env.Answered(err)
-		}
-	}
-	cfg, err := a.hub()
-	if err != nil {
-		return nil, err
-	}
-	a.access.Store(accessOf(cfg))
+func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster, error) {
 	// A function of its own makes a transport, and connections, of its own.
 	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	hub, err := cluster.New(cfg, func(o *cluster.Options) {
@@ -119,7 +83,6 @@ func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Clus
 		err = servedByHub(ctx, hub.GetAPIReader(), a.HubNamespace)
 	}
 	if err != nil {
-		answered(err)
 		return nil, membership.ExplainRefusal(err)
 	}
 	uncached, err := client.New(cfg, client.Options{
@@ -128,7 +91,6 @@ func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Clus
 	if err == nil {
 		_, err = a.gate.Claim(ctx, uncached)
 	}
-	answered(err)
 	return hub, err
 }
 
@@ -198,73 +160,26 @@ func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error 
 	return nil
 }
 
-// followHub has the controllers use the first link, and then each next one. If the hub's kubeconfig changes, the next
-// link is opened beside the one that works. If the hub was restored or its watches are dead, the next one takes its
-// place.
-func (a *Agent) followHub(ctx context.Context, next *link) error {
-	var current *link // nil while what the caches show is no longer kept up to date
+// followHub has the controllers use the link once it is open, and looks whether the hub's kubeconfig changes.
+func (a *Agent) followHub(ctx context.Context, opened <-chan *link) error {
 	look := time.NewTicker(kubeconfigInterval)
 	defer look.Stop()
-	for first := true; ; {
-		var ready chan struct{}
-		var relist chan string
-		if next != nil {
-			ready = next.done
-		}
-		if current != nil {
-			relist = a.relist
-		}
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ready:
-			if ctx.Err() != nil {
-				return nil
-			}
-			if next.err != nil {
-				return next.err
-			}
-			if err := a.use(next, first); err != nil {
+		case l := <-opened:
+			a.linked.Store(l)
+			if err := a.attach(l.cache); err != nil {
 				return err
 			}
-			if current != nil {
-				current.cancel()
-			}
-			current, next, first = next, nil, false
-		case reason := <-relist:
-			a.log.Info("listing the hub again", "reason", reason)
-			a.relists.Add(1)
-			current.cancel()
-			if next != nil {
-				next.cancel()
-			}
-			current, next = nil, a.openLink(ctx, true)
+			a.log.Info("the controllers follow the hub")
 		case <-look.C:
-			if a.accessChanged() {
-				a.log.Info("the hub's kubeconfig has another address, authority or credential: connecting with it")
-				if next != nil {
-					next.cancel()
-				}
-				a.seen.set(func(s *seen) { s.unused = nil })
-				next = a.openLink(ctx, current == nil)
+			if cfg := a.newAccess(); cfg != nil {
+				a.tryAccess(ctx, cfg)
 			}
 		}
 	}
-}
-
-// use has the controllers use a link.
-func (a *Agent) use(l *link, first bool) error {
-	l.primary.Store(true)
-	a.linked.Store(l)
-	if err := a.attach(l.cache, first); err != nil {
-		return err
-	}
-	select {
-	case <-a.relist: // the reason was in an earlier link
-	default:
-	}
-	a.log.Info("the controllers follow the hub")
-	return nil
 }
 
 // kubeconfigInterval is how often the hub's kubeconfig is read. A kubelet takes a minute to bring a Secret.
@@ -287,13 +202,34 @@ func accessOf(cfg *rest.Config) *access {
 	return &access{config, kube.ProxyURL(cfg)}
 }
 
-// accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read
-// does not.
-func (a *Agent) accessChanged() bool {
-	tried := a.access.Load()
-	if tried == nil {
-		return false
+// newAccess returns the hub's kubeconfig if it differs from that of the link. One that cannot be read does not.
+func (a *Agent) newAccess() *rest.Config {
+	used := a.access.Load()
+	if used == nil {
+		return nil
 	}
 	cfg, err := a.hub()
-	return err == nil && !reflect.DeepEqual(accessOf(cfg), tried)
+	if err != nil || reflect.DeepEqual(accessOf(cfg), used) {
+		return nil
+	}
+	return cfg
+}
+
+// tryAccess ends the agent if the hub can be reached with another kubeconfig: the next process uses that. If it cannot,
+// the link stays.
+func (a *Agent) tryAccess(ctx context.Context, cfg *rest.Config) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_, err := a.connect(ctx, cfg)
+	if err == nil {
+		a.env.Restart("the hub's kubeconfig has another address, authority or credential")
+		return
+	}
+	a.seen.set(func(s *seen) {
+		if s.unused == nil || s.unused.Error() != err.Error() {
+			a.log.Info("the hub cannot be reached with its latest kubeconfig, and the earlier one stays in use",
+				"reason", err.Error())
+		}
+		s.unused = err
+	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// errRestart is what Start returns if what the agent read at its start has changed: the process ends, and its Pod
-// starts it again.
+// errRestart is what Start returns if what the agent read at its start has changed: the process ends, the other replica
+// leads, and the Pod starts it again.
 var errRestart = errors.New("starting again")
 
 // newGate sets a.gate. Its client bypasses the manager's caches, because they have not started when the gate runs.

@@ -22,7 +22,7 @@ import (
 // clusterset (ID6).
 type collector struct {
 	a                                        *Agent
-	member, fresh, cloned, relisted          *prometheus.Desc
+	member, fresh, cloned                    *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
 	sourceLive, sourcesHeld                  *prometheus.Desc
 	sourceReach, roundTrip                   *prometheus.Desc
@@ -43,8 +43,6 @@ func newCollector(a *Agent) *collector {
 		),
 		cloned: desc("cloned",
 			"1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
-		relisted: desc("hub_relists_total",
-			"How often the hub was listed again because it was restored or its watches were dead."),
 		records: desc(
 			"records",
 			"ServiceExportRecords in effect in this cluster: own; followed (another member's, as on the "+
@@ -79,7 +77,7 @@ func newCollector(a *Agent) *collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip,
+		c.member, c.fresh, c.cloned, c.records, c.exports, c.conflicts, c.imports, c.ip,
 		c.sourceLive, c.sourcesHeld, c.sourceReach, c.roundTrip, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
@@ -92,7 +90,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.gauge(ch, c.member, boolean(ready))
 	c.gauge(ch, c.fresh, boolean(c.a.env.Fresh()))
 	c.gauge(ch, c.cloned, boolean(c.a.env.Cloned()))
-	ch <- prometheus.MustNewConstMetric(c.relisted, prometheus.CounterValue, float64(c.a.relists.Load()))
 	c.token(ch)
 	if !ready {
 		return // there is no cache yet

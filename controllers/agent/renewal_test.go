@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr/funcr"
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,20 +104,13 @@ func TestNewCredentialsThatDoNotWorkAreStated(t *testing.T) {
 	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
 	a.env = &kube.Env{Fresh: func() bool { return true }, Cloned: func() bool { return false }}
 	a.linked.Store(&link{config: works})
-	tried := make(chan struct{}, 1)
-	a.log = funcr.New(func(string, string) {
-		select {
-		case tried <- struct{}{}:
-		default:
-		}
-	}, funcr.Options{})
-	l := a.openLink(t.Context(), false)
-	<-tried
+	a.log = logr.Discard()
+	a.env.Restart = func(string) { t.Error("it ends for credentials that do not work") }
+	a.access.Store(accessOf(works))
+	a.tryAccess(t.Context(), a.newAccess())
 	if f := factsOf(a); f.Hub != works.Host || f.Unused == nil || f.Answer != nil {
 		t.Errorf("%+v", f)
 	}
-	l.cancel()
-	<-l.done
 	given = works
 	if f := factsOf(a); f.Unused != nil {
 		t.Errorf("after the way back: %v", f.Unused)

@@ -132,7 +132,7 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 	go func() {
 		err := a.start(a.list[0], nil)
 		if err == nil {
-			err = a.attach(unsynced{asked: asked}, true)
+			err = a.attach(unsynced{asked: asked})
 		}
 		done <- err
 	}()
@@ -207,26 +207,5 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 	}
 	if fmt.Sprint(order) != "[changed a b]" {
 		t.Errorf("looked at in the order %v", order)
-	}
-}
-
-// TestALiveChangePassesARelink: after the hub was listed again, everything is looked at once more; a change does not
-// wait for that.
-func TestALiveChangePassesARelink(t *testing.T) {
-	queue := priorityqueue.New[reconcile.Request]("relink")
-	defer queue.ShutDown()
-	all := &hubv1alpha1.EndpointPageList{Items: make([]hubv1alpha1.EndpointPage, 1000)}
-	for i := range all.Items {
-		all.Items[i].Namespace, all.Items[i].Name = "prod", fmt.Sprint("old", i)
-	}
-	w := kube.Watch{Requests: kube.Named(kube.Itself)}
-	if err := requestLater(t.Context(), all, w, queue); err != nil {
-		t.Fatal(err)
-	}
-	changed := &hubv1alpha1.EndpointPage{}
-	changed.Namespace, changed.Name = "prod", "changed"
-	handler.EnqueueRequestsFromMapFunc(w.Requests).Create(t.Context(), event.CreateEvent{Object: changed}, queue)
-	if first, _ := queue.Get(); first.Name != "changed" || queue.Len() != 1000 {
-		t.Errorf("first is %v, before %d others", first, queue.Len())
 	}
 }

@@ -46,15 +46,16 @@ type Config struct {
 	Complete func(context.Context, *coordinationv1.Lease) error
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Relist is called if the hub was restored or its watches show no events. The agent then lists the hub again.
-	Relist func(reason, message string)
-	Events kube.Events
-	Now    func() time.Time
+	// Restart ends the agent.
+	Restart func(why string)
+	Events  kube.Events
+	Now     func() time.Time
 }
 
 // Heartbeat is the state of this member's Lease, as this agent has renewed and observed it.
 type Heartbeat struct {
 	Config
+	started time.Time
 
 	// Only Reconcile uses these.
 	last  *coordinationv1.Lease // this process's latest renewal, as the hub returned it
@@ -72,7 +73,6 @@ type Heartbeat struct {
 	seen          liveness.Renewal  // the last renewal by this process that the hub has shown
 	seenAt        time.Time         // when, by this agent's clock; zero before the first
 	unseenSince   time.Time         // since then the hub has accepted renewals and shown none
-	silentRelists int               // consecutive relists because of that
 	contested     bool              // another process holds the Lease
 	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
@@ -82,7 +82,9 @@ type Heartbeat struct {
 
 // New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true}
+	return &Heartbeat{
+		Config: c, started: c.Now(), duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true,
+	}
 }
 
 // Controller returns the controller that renews the Lease. Its only request is the name of this member's Lease; a
@@ -206,7 +208,8 @@ func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spe
 	return err
 }
 
-// renew writes this member's Lease. It asks for a relist if the hub was restored to before the last renewal.
+// renew writes this member's Lease. It reports if the hub was restored to before the last renewal. The caches then list
+// the hub again (package relist).
 func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
 	previous, err := h.last, error(nil)
 	if previous == nil || h.stale {
@@ -241,11 +244,9 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.last, h.stale = lease, false
 	h.storeRenewal(ctx, lease)
 	if restored {
-		h.Relist(
-			"HubRestored",
+		h.Events.Event(kube.System(), kube.Warning, "HubRestored",
 			"The hub lost this member's last Lease renewal: it was restored from a backup. "+
-				"Records that are in effect in this cluster stay until their owners publish again.",
-		)
+				"Records that are in effect in this cluster stay until their owners publish again.")
 	}
 	return nil
 }
@@ -282,24 +283,25 @@ func laterThan(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	return renewTime
 }
 
-// checkWatches asks for a relist if the hub accepts renewals and its watches do not show them (DESIGN §7). The limit
-// doubles with each relist: if the hub is only overloaded, relists by all members make it worse.
+// minUptime is for how many Lease durations an agent runs before it ends because the hub is silent. By default that is
+// longer than the ten minutes after which a kubelet starts a container again without a pause. If the hub is only
+// overloaded, agents that list it more often make it worse.
+const minUptime = 16
+
+// checkWatches ends the agent if the hub accepts renewals and its watches do not show them (DESIGN §7). The next
+// process opens other connections, and lists the hub again. It could not lead without this cluster's API server.
 func (h *Heartbeat) checkWatches() {
 	h.mu.Lock()
 	if h.unseenSince.IsZero() {
 		h.unseenSince = h.Now()
 	}
 	silent := h.Now().Sub(h.unseenSince)
-	relist := silent > h.duration<<min(h.silentRelists, 4)
-	if relist {
-		h.silentRelists++
-		h.unseenSince = time.Time{}
-	}
+	end := h.notStored == nil && silent > h.duration && h.Now().Sub(h.started) > minUptime*h.duration
 	h.mu.Unlock()
-	if relist {
-		h.Relist("HubSilent", fmt.Sprintf(
-			"The hub accepts this member's Lease renewals, but its watch has shown none for %v.",
-			silent.Round(time.Second),
-		))
+	if end {
+		why := fmt.Sprintf("The hub accepts this member's Lease renewals, but its watch has shown none for %v.",
+			silent.Round(time.Second))
+		h.Events.Event(kube.System(), kube.Warning, "HubSilent", why+" The agent starts again.")
+		h.Restart(why)
 	}
 }

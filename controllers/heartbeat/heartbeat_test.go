@@ -1,7 +1,6 @@
 package heartbeat
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +16,8 @@ func after(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(start.
 // watcher is a Heartbeat with a manual clock.
 type watcher struct {
 	*Heartbeat
-	now     time.Time
-	relists []string
+	now  time.Time
+	ends int
 }
 
 // discard implements kube.Events and records none.
@@ -26,12 +25,18 @@ type discard struct{}
 
 func (discard) Event(runtime.Object, string, string, string) {}
 
+// reasons implements kube.Events and records the reasons.
+type reasons []string
+
+func (r *reasons) Event(_ runtime.Object, _, reason, _ string) { *r = append(*r, reason) }
+
 func newWatcher() *watcher {
-	w := &watcher{now: start}
+	w := &watcher{now: start.Add(-time.Hour)}
 	w.Heartbeat = New(Config{
 		Cluster: "east", Holder: "me", Now: func() time.Time { return w.now }, Events: discard{},
-		Relist: func(reason, _ string) { w.relists = append(w.relists, reason) },
+		Restart: func(string) { w.ends++ },
 	})
+	w.now = start
 	return w
 }
 
@@ -129,27 +134,30 @@ func TestHubIsNotSeenWithoutAnOwnRenewal(t *testing.T) {
 	}
 }
 
-// TestHubSilent: the hub accepts renewals and shows none for longer than a Lease's duration. The
-// limit doubles with each relist, until a renewal is shown.
+// TestHubSilent: the hub accepts renewals and shows none for longer than a Lease's duration. An agent that has just
+// started goes on: another start would not help.
 func TestHubSilent(t *testing.T) {
-	w := newWatcher()
-	var at []time.Duration
-	for d := time.Duration(0); d <= 150*time.Second; d += time.Second {
-		w.now = start.Add(d)
-		if w.checkWatches(); len(w.relists) > len(at) {
-			at = append(at, d)
+	for _, c := range []struct {
+		up    time.Duration // before it falls silent
+		shown bool          // 30 s later the hub shows a renewal
+		ends  time.Duration // after it fell silent
+	}{
+		{up: time.Hour, ends: 41 * time.Second},
+		{up: time.Hour, shown: true, ends: 71 * time.Second},
+		{up: 0, ends: 641 * time.Second},
+		{up: 620 * time.Second, ends: 41 * time.Second},
+	} {
+		w := newWatcher()
+		w.started = start.Add(-c.up)
+		for d := time.Duration(0); w.ends == 0 && d < 2*c.ends; d += time.Second {
+			if w.now = start.Add(d); c.shown && d == 30*time.Second {
+				w.wrote(after(d))
+				w.observe(lease("me", after(d)))
+			}
+			w.checkWatches()
 		}
-	}
-	if want := []time.Duration{41 * time.Second, 123 * time.Second}; !slices.Equal(at, want) {
-		t.Errorf("listed again after %v, want %v", at, want)
-	}
-	w.wrote(after(150 * time.Second))
-	w.observe(lease("me", after(150*time.Second)))
-	w.checkWatches()
-	if w.now = w.now.Add(41 * time.Second); w.silentRelists != 0 {
-		t.Error("the number of relists is not reset after a renewal was shown")
-	}
-	if w.checkWatches(); len(w.relists) != 3 {
-		t.Errorf("listed again %d times", len(w.relists))
+		if took := w.now.Sub(start); w.ends != 1 || took != c.ends {
+			t.Errorf("%+v: it ended %d times, after %v", c, w.ends, took)
+		}
 	}
 }

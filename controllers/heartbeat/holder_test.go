@@ -50,7 +50,7 @@ func process(holder string, local, hub client.Client, now *time.Time) *Heartbeat
 		Cluster: "east", HubNamespace: "prod", Holder: holder, Local: local, LocalNow: local,
 		Hub: func() client.Client { return hub }, HubNow: func() client.Reader { return hub },
 		Now: func() time.Time { return *now }, Events: discard{}, Answered: func(error) {},
-		Complete: func(context.Context, *coordinationv1.Lease) error { return nil }, Relist: func(string, string) {},
+		Complete: func(context.Context, *coordinationv1.Lease) error { return nil },
 	})
 }
 
@@ -306,13 +306,13 @@ func TestALostResponseStopsNobody(t *testing.T) {
 	}
 }
 
-// TestARestoredHubIsListedAgain, because its Lease is older than this agent's last renewal.
-func TestARestoredHubIsListedAgain(t *testing.T) {
+// TestARestoredHubIsReported, because its Lease is older than this agent's last renewal.
+func TestARestoredHubIsReported(t *testing.T) {
 	now := start
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
 	h := process("a", local, hub, &now)
-	var relists []string
-	h.Relist = func(reason, _ string) { relists = append(relists, reason) }
+	var said reasons
+	h.Events = &said
 	name := types.NamespacedName{Namespace: "prod", Name: "east"}
 	var backup coordinationv1.Lease
 	for i := range 4 {
@@ -323,8 +323,8 @@ func TestARestoredHubIsListedAgain(t *testing.T) {
 			}
 		}
 	}
-	if len(relists) > 0 {
-		t.Fatalf("%q", relists)
+	if len(said) > 0 {
+		t.Fatalf("%q", said)
 	}
 	var lease coordinationv1.Lease
 	if err := hub.Get(t.Context(), name, &lease); err != nil {
@@ -335,8 +335,8 @@ func TestARestoredHubIsListedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	beat(t, h, &now, interval)
-	if _, lost := h.HubMayHaveLost(); !slices.Equal(relists, []string{"HubRestored"}) || !lost || !h.MayPublish() {
-		t.Errorf("%q, lost %v, publishes %v", relists, lost, h.MayPublish())
+	if _, lost := h.HubMayHaveLost(); !slices.Equal(said, reasons{"HubRestored"}) || !lost || !h.MayPublish() {
+		t.Errorf("%q, lost %v, publishes %v", said, lost, h.MayPublish())
 	}
 }
 

@@ -45,9 +45,6 @@ type Env struct {
 	Hub func() client.Client
 	// HubNow reads the hub past the cache. Do not call it while Hub returns nil.
 	HubNow func() client.Reader
-	// Relist is called if the hub was restored from a backup, or accepts writes and its watches show none. The agent
-	// then lists the hub again.
-	Relist func(reason, message string)
 	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
 	// not remove.
 	Fresh func() bool
@@ -65,7 +62,7 @@ type Env struct {
 
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Restart ends the agent, because what it read at its start has changed.
+	// Restart ends the agent, because what it read at its start has changed, or the hub's watches show nothing.
 	Restart func(why string)
 	// Version returns this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)

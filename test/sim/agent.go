@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -107,8 +108,7 @@ func (w *World) startAgent(m *member) {
 			return a.linked
 		},
 		HubNow:    func() client.Reader { return past },
-		Relist:    a.mustRelist,
-		Restart:   func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Restart:   a.restart,
 		Answered:  func(error) {},
 		Version:   func(context.Context) (string, error) { return version, nil },
 		Families:  kube.Families(local, now),
@@ -170,19 +170,20 @@ func (a *agent) prepare(c *api.Cache, side kube.Side) {
 	}
 }
 
-// join begins to read the hub, for the first time or again: Hub shows what it showed until that is done.
+// join begins to read the hub.
 func (a *agent) join() {
 	a.joining = api.NewCache(a.World.hub, hubKinds...)
 	a.prepare(a.joining, kube.Hub)
 }
 
-// mustRelist is kube.Env's Relist.
-func (a *agent) mustRelist(reason, message string) {
-	a.note("%s   wants to read the hub again: %s: %s", a.name, reason, message)
-	a.history.Events[reason]++
-	if a.joining == nil {
-		a.join()
+// restart is kube.Env's Restart.
+func (a *agent) restart(why string) {
+	if !strings.Contains(why, "its watch has shown none") {
+		a.fail("%s begins anew, though its membership has not changed: %s", a.name, why)
 	}
+	a.note("%s   ends: %s", a.name, why)
+	a.resigns()
+	panic(crashed{a})
 }
 
 // advance is called once a kind has been listed: loops start when what they stand on is there (controllers/agent).
@@ -203,7 +204,7 @@ func (a *agent) advance() {
 	a.note("%s sees the hub", a.name)
 	for _, l := range a.loops {
 		l.started = true
-		a.enqueueAll(l, kube.Local) // also when the hub was read again: nothing else tells of what is gone from it
+		a.enqueueAll(l, kube.Local)
 		a.enqueueAll(l, kube.Hub)
 	}
 }
