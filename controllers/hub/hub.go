@@ -23,7 +23,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/blocks"
-	"github.com/clusterset-dns/clusterset-dns/controllers/departed"
 	"github.com/clusterset-dns/clusterset-dns/controllers/inventory"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -63,7 +62,7 @@ func (h *Hub) controllers() []kube.Controller {
 	env := kube.HubEnv{
 		Namespace: h.namespace, Hub: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(), Events: h.events, Now: time.Now,
 	}
-	return []kube.Controller{inventory.New(env), departed.New(env), blocks.New(env)}
+	return []kube.Controller{inventory.New(env), blocks.New(env)}
 }
 
 // Ready is the readiness check. It fails while this replica leads and its controllers do not run yet.

@@ -1,7 +1,7 @@
 // Package inventory maintains the ClusterProfiles of a clusterset on the hub (K4322): the label and the finalizer,
-// and the conditions Joined and ControlPlaneHealthy. It does not touch what a member writes there (version,
-// properties), what an admin writes there (displayName, accessProviders), or the profiles of other cluster
-// managers.
+// and the conditions Joined and ControlPlaneHealthy. It also cleans up after a member that departed. It does not touch
+// what a member writes there (version, properties), what an admin writes there (displayName, accessProviders), or the
+// profiles of other cluster managers.
 //
 // A member is live if it renews its Lease. Only times of this program's clock are compared: when it saw a renewal,
 // never what the member's clock wrote.
@@ -39,7 +39,7 @@ func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
 }
 
-// mark sets the label of this cluster manager, and the finalizer that package departed removes, and returns whether
+// mark sets the label of this cluster manager, and the finalizer that cleanUp removes, and returns whether
 // it changed anything.
 func mark(p *inventoryv1alpha1.ClusterProfile) bool {
 	labelled := p.Labels[inventoryv1alpha1.LabelClusterManager] == clusterset.ClusterManager

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -15,6 +16,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -56,7 +58,8 @@ type member struct {
 	budget  *rate.Limiter // of writes to its status
 }
 
-// Reconcile marks a new ClusterProfile as ours, and sets its conditions from the Lease of its member.
+// Reconcile marks a new ClusterProfile as ours, and sets its conditions from the Lease of its member. It deletes the
+// ClusterProfile of a member that says it has left, and cleans up once it is being deleted.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub, name)
@@ -65,11 +68,18 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if profile == nil || profile.DeletionTimestamp != nil || !isOurs(profile) {
 		delete(r.members, req.Name)
+		if profile != nil && isOurs(profile) && slices.Contains(profile.Finalizers, clusterset.FinalizerRecords) {
+			return r.cleanUp(ctx, profile)
+		}
 		return reconcile.Result{}, nil
 	}
 	want := profile.DeepCopy()
 	if mark(want) {
 		return reconcile.Result{}, r.Hub.Patch(ctx, want, kube.Changes(profile))
+	}
+	if profile.Annotations[clusterset.AnnotationLeft] != "" {
+		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
+		return reconcile.Result{}, kube.DeleteUnchanged(ctx, r.Hub, profile)
 	}
 	silence, err := r.silence(ctx)
 	if err != nil {

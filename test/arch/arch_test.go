@@ -134,7 +134,6 @@ var reconcilers = []string{
 	"membership",
 	"health",
 	"inventory",
-	"departed",
 	"blocks",
 	"dnsendpoint",
 	"external",

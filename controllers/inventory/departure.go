@@ -1,4 +1,4 @@
-package departed
+package inventory
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,7 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The reasons of Events.
+// The reasons of Events about a member that departs.
 const (
 	ReasonLeft                 = "Left"                 // the member says that it has left
 	ReasonRightsNotRevoked     = "RightsNotRevoked"     // a departed member may still write records
@@ -31,43 +30,13 @@ const (
 	ReasonDepartureNotRecorded = "DepartureNotRecorded" // there is no ClusterSet to record the departure in
 )
 
-// Config is what New needs.
-type Config = kube.HubEnv
-
-// New returns the controller. Its requests are the names of ClusterProfiles.
-func New(c Config) kube.Controller {
-	named := kube.Named(kube.NameOnly)
-	return kube.Controller{
-		Name:       "departed",
-		NeedsHub:   true,
-		Watches:    []kube.Watch{{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: named}},
-		Reconciler: &reconciler{c},
-	}
-}
-
-type reconciler struct{ Config }
-
-// Reconcile deletes the ClusterProfile of a member that says it has left, and cleans up once it is being deleted.
-// Every step can be repeated.
-func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
-	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub, name)
-	if err != nil || profile == nil || profile.Spec.ClusterManager.Name != clusterset.ClusterManager {
-		return reconcile.Result{}, err
-	}
-	switch {
-	case profile.DeletionTimestamp != nil && slices.Contains(profile.Finalizers, clusterset.FinalizerRecords):
-		return r.cleanUp(ctx, profile)
-	case profile.DeletionTimestamp != nil: // it is waiting for another controller's finalizer
-		return reconcile.Result{}, nil
-	case profile.Annotations[clusterset.AnnotationLeft] != "":
-		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
-		return reconcile.Result{}, kube.DeleteUnchanged(ctx, r.Hub, profile)
-	}
-	return reconcile.Result{}, nil
-}
-
-// cleanUp ends a membership. It revokes rights before it deletes what they were for.
+// cleanUp ends a membership whose ClusterProfile is being deleted: the member has left or was evicted. It records the
+// departure in the ClusterSet, so that members that are offline now drop the records later. Then it revokes the
+// member's rights, deletes what they were for, and releases the ClusterProfile, which makes the ID free again. Every
+// step can be repeated.
+//
+// A missing ClusterProfile does not mean that its member departed, since an emptied or restored hub has none either.
+// Nothing is deleted for it.
 func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
 	id := profile.Name
 	// The cache may show a profile that is gone, while another cluster already has the ID and its rights.
@@ -221,4 +190,35 @@ func (r *reconciler) deleteRecords(ctx context.Context, id string, records []met
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: id}}
 	return kube.DeleteNamed(ctx, r.Live, r.Hub, lease)
+}
+
+// newest returns the creation time of the newest record, or zero if there is none. It is a time of the hub's clock,
+// like the deletionTimestamp of a ClusterProfile, so the two can be compared. A departure that covers this record is a
+// second later.
+func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
+	for i := range records {
+		if at := records[i].CreationTimestamp; last.Before(&at) {
+			last = at
+		}
+	}
+	return last
+}
+
+// recordDeparture adds a departure to the status, or sets a later time in the existing one, and returns whether it
+// changed anything. Members drop every record that the departed member created before that time. Above MaxDeparted,
+// the oldest departures are dropped.
+func recordDeparture(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
+	same := func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }
+	if i := slices.IndexFunc(s.Departed, same); i >= 0 {
+		if !s.Departed[i].At.Before(&at) {
+			return false
+		}
+		s.Departed = slices.Delete(s.Departed, i, i+1)
+	}
+	s.Departed = append(s.Departed, hubv1alpha1.Departure{ClusterID: id, At: at})
+	slices.SortStableFunc(s.Departed, func(a, b hubv1alpha1.Departure) int { return a.At.Compare(b.At.Time) })
+	if surplus := len(s.Departed) - hubv1alpha1.MaxDeparted; surplus > 0 {
+		s.Departed = slices.Delete(s.Departed, 0, surplus)
+	}
+	return true
 }

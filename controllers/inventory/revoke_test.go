@@ -1,4 +1,4 @@
-package departed
+package inventory
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 			WithObjects(objects...).
 			Build()
 			// which refuses what is there already
-		r := &reconciler{Config{Namespace: "clusterset", Hub: hub, Live: hub}}
+		r := &reconciler{Config: Config{Namespace: "clusterset", Hub: hub, Live: hub}}
 		if err := r.revoke(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +123,9 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 				},
 			},
 		)
-		r := &reconciler{Config{
+		r := &reconciler{Config: Config{
 			Namespace: "clusterset", Hub: cached, Live: live,
-			Now: time.Now, Events: silent{},
+			Now: time.Now, Events: noEvents{},
 		}}
 		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}})
 		if c.want > 0 && err != nil {
@@ -139,10 +139,6 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 		}
 	}
 }
-
-type silent struct{}
-
-func (silent) Event(runtime.Object, string, string, string) {}
 
 // TestID4WhatIsCreatedDuringAnEvictionIsItsPast: a member writes records until its rights are seen to be gone. The
 // departure is noted again then, before its records are deleted, so that its peers drop all of them. This machine's
@@ -222,9 +218,9 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 			},
 		}).
 		Build()
-	r := &reconciler{Config{
+	r := &reconciler{Config: Config{
 		Namespace: "clusterset", Hub: hub, Live: hub,
-		Now: func() time.Time { return now.Add(ahead) }, Events: silent{},
+		Now: func() time.Time { return now.Add(ahead) }, Events: noEvents{},
 	}}
 	pass := func() {
 		t.Helper()

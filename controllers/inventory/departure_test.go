@@ -1,4 +1,4 @@
-package departed
+package inventory
 
 import (
 	"fmt"
