@@ -23,12 +23,11 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Cloned, env.Contested and env.Held. The simulation plants faults in env with adjust, before the
-// controllers that use these are made.
-func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
+// env.HubSeen, env.Cloned, env.Contested and env.Held.
+func Agent(env *kube.Env, holder string) []kube.Controller {
+	restart := func(why string) { env.Restart(why) } // set when the agent starts
 	beat := heartbeat.New(heartbeat.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
-		Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub, HubNow: env.HubNow,
+		Member: env.Member, Holder: holder, HubNow: env.HubNow,
 		Complete: func(ctx context.Context, lease *coordinationv1.Lease) error {
 			unreachable, err := sources.Unreachable(ctx, env.Local)
 			if err != nil {
@@ -38,64 +37,34 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			reach.WriteAddresses(lease, env.AnswersAt)
 			return serviceimport.Acknowledge(ctx, env.Local, env.Hub(), env.HubNamespace, env.Cluster, lease)
 		},
-		Answered: env.Answered, Restart: func(why string) { env.Restart(why) }, // set when the agent starts
-		Events: env.Events, Now: env.Now,
+		Answered: env.Answered, Restart: restart,
 	})
 	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
-	for _, change := range adjust {
-		change(env)
-	}
-	live := sources.New(sources.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen,
-		Families: env.Families, Reserved: env.Reserved, Dial: env.Dial, Home: env.Home,
-		Now: env.Now, Events: env.Events,
-	})
+	live := sources.New(sources.Config{Member: env.Member, HubSeen: env.HubSeen, Dial: env.Dial, Home: env.Home})
 	env.Held = live.Held
-	addresses := clustersetips.New(clustersetips.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
-		Served: env.Served, Events: env.Events, Now: env.Now,
-	})
-	imports := serviceimport.New(serviceimport.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-		Families: env.Families, Addresses: addresses, Reserved: env.Reserved, Gateways: env.Gateways,
-		Now: env.Now, Events: env.Events,
-	})
+	addresses := clustersetips.New(clustersetips.Config{Member: env.Member, Served: env.Served})
+	imports := serviceimport.New(
+		serviceimport.Config{Member: env.Member, Addresses: addresses, Gateways: env.Gateways},
+	)
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
-		serviceexport.New(serviceexport.Config{
-			Cluster:      env.Cluster,
-			HubNamespace: env.HubNamespace,
-			Local:        env.Local,
-			LocalNow:     env.LocalNow,
-			Hub:          env.Hub,
-			Lease:        beat,
-			Pages:        cmp.Or(env.Pages, pages.OfHub),
-			Now:          env.Now,
-			Events:       env.Events,
-		}),
+		serviceexport.New(
+			serviceexport.Config{Member: env.Member, Lease: beat, Pages: cmp.Or(env.Pages, pages.OfHub)},
+		),
 		imports,
-		servicecidrs.New(servicecidrs.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-			Families: env.Families, Served: env.Served, Events: env.Events,
-		}),
+		servicecidrs.New(servicecidrs.Config{Member: env.Member, Served: env.Served}),
 		beat.Controller(),
 		live.Controller(),
-		external.New(external.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Fresh: env.Fresh,
-			Reserved: env.Reserved, Events: env.Events,
-		}),
+		external.New(external.Config{Member: env.Member, Fresh: env.Fresh}),
 		membership.New(membership.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
-			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
-			Restart: func(why string) { env.Restart(why) }, // set when the agent starts
-			Events:  env.Events, Now: env.Now, Contested: env.Contested,
+			Member: env.Member, Version: env.Version, Restart: restart, Contested: env.Contested,
 		}),
 	}
 	if env.DNSEndpointZone != "" {
-		list = append(list, dnsendpoint.New(dnsendpoint.Config{
-			Zone: env.DNSEndpointZone, Local: env.Local, Served: env.Served, Events: env.Events,
-		}))
+		list = append(list, dnsendpoint.New(
+			dnsendpoint.Config{Member: env.Member, Zone: env.DNSEndpointZone, Served: env.Served},
+		))
 	}
 	return list
 }

@@ -112,21 +112,22 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.env = &kube.Env{
-		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved, DNSEndpointZone: o.DNSEndpointZone,
-		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
-		Hub: func() client.Client {
-			if l := a.linked.Load(); l != nil {
-				return l.client
-			}
-			return nil
+		Member: kube.Member{
+			Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
+			Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
+			Hub: func() client.Client {
+				if l := a.linked.Load(); l != nil {
+					return l.client
+				}
+				return nil
+			},
+			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: kube.Recorder(events),
 		},
-		Families: kube.Families(mgr.GetClient(), o.Now),
-		Now:      o.Now,
-		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
-		Home:     hostPort(mgr.GetConfig().Host), AnswersAt: o.answersAt(),
-		Events: kube.Recorder(events),
+		HubNow:          func() client.Reader { return a.linked.Load().reader },
+		DNSEndpointZone: o.DNSEndpointZone,
+		Dial:            (&net.Dialer{KeepAlive: -1}).DialContext,
+		Home:            hostPort(mgr.GetConfig().Host), AnswersAt: o.answersAt(),
 	}
-	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
 	if err := a.newGate(); err != nil {
 		return nil, err
 	}

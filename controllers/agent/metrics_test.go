@@ -33,7 +33,9 @@ func observed(token string, local ...client.Object) *Agent {
 		hub:     func() (*rest.Config, error) { return &rest.Config{BearerToken: token}, nil },
 	}
 	a.env = &kube.Env{
-		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
+		Member: kube.Member{
+			Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
+		},
 		Fresh: func() bool { return true }, Cloned: func() bool { return false },
 		Held: func() bool { return false },
 	}
@@ -188,15 +190,7 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	now := start
 	a.env.Events = unheard{}
 	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
-	observer := sources.New(sources.Config{
-		Cluster:      a.env.Cluster,
-		HubNamespace: a.env.HubNamespace,
-		Local:        a.env.Local,
-		Hub:          a.env.Hub,
-		HubSeen:      a.env.HubSeen,
-		Now:          a.env.Now,
-		Events:       a.env.Events,
-	})
+	observer := sources.New(sources.Config{Member: a.env.Member, HubSeen: a.env.HubSeen})
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
 			if _, err := observer.Reconcile(

@@ -41,13 +41,8 @@ const (
 
 // Config is what Addresses works with.
 type Config struct {
-	Cluster, HubNamespace string
-	Local                 client.Client
-	LocalNow              client.Reader        // past the cache
-	Hub                   func() client.Client // nil until the hub has been seen
-	Served                func(client.Object) error
-	Events                kube.Events
-	Now                   func() time.Time
+	kube.Member
+	Served func(client.Object) error
 }
 
 // Addresses picks addresses, one request at a time or several.

@@ -23,6 +23,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 const (
@@ -66,14 +67,16 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 	c.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(slices.Concat(objects, []client.Object{set})...).
 		WithIndex(&networkingv1.IPAddress{}, "metadata.name", byName).Build()
 	c.Addresses = New(Config{
-		Cluster:      "a",
-		HubNamespace: "set",
-		Local:        c.Client,
-		LocalNow:     c.Client,
-		Hub:          func() client.Client { return c.Client },
-		Served:       func(client.Object) error { return c.served },
-		Events:       c,
-		Now:          func() time.Time { return c.now },
+		Member: kube.Member{
+			Cluster:      "a",
+			HubNamespace: "set",
+			Local:        c.Client,
+			LocalNow:     c.Client,
+			Hub:          func() client.Client { return c.Client },
+			Events:       c,
+			Now:          func() time.Time { return c.now },
+		},
+		Served: func(client.Object) error { return c.served },
 	})
 	return c
 }

@@ -32,10 +32,9 @@ const missingInterval = 15 * time.Second
 
 // Config is what the controller works with.
 type Config struct {
-	Zone   string // without a dot at its end
-	Local  client.Client
+	kube.Member
+	Zone   string                    // without a dot at its end
 	Served func(client.Object) error // why DNSEndpoints cannot be read; nil if they can
-	Events kube.Events
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.

@@ -72,7 +72,8 @@ func newMember(t *testing.T, objects ...client.Object) *member {
 			},
 		}).Build()
 	m.reconciler = &reconciler{Config{
-		Zone: zone, Local: m.WithWatch, Served: func(client.Object) error { return m.served }, Events: m,
+		Member: kube.Member{Local: m.WithWatch, Events: m},
+		Zone:   zone, Served: func(client.Object) error { return m.served },
 	}}
 	return m
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"time"
@@ -37,15 +36,8 @@ const recheck = 5 * time.Second
 
 // Config is what the controller needs.
 type Config struct {
-	Cluster      string // cluster ID of this member
-	HubNamespace string
-
-	Local client.Client
-	Hub   func() client.Client // the hub's caches
-	Fresh func() bool          // whether they show its current state
-
-	Reserved []netip.Prefix // addresses that no other cluster may claim (S4)
-	Events   kube.Events
+	kube.Member
+	Fresh func() bool // whether the hub's caches show its current state
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.

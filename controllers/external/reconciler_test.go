@@ -86,9 +86,11 @@ func newWorld(t *testing.T) *world {
 	}
 	w.hub, w.local = hub.Build(), local.Build()
 	w.reconciler = &reconciler{Config{
-		Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
-		Fresh:    func() bool { return !w.blind },
-		Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
+		Member: kube.Member{
+			Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
+			Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
+		},
+		Fresh: func() bool { return !w.blind },
 	}}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	w.create(w.hub, set)

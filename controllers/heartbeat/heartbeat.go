@@ -31,25 +31,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config holds the dependencies of a Heartbeat. Local and Hub read caches; LocalNow and HubNow read past them.
+// Config holds the dependencies of a Heartbeat.
 type Config struct {
-	Cluster      string // this member's cluster ID
-	HubNamespace string
-	Holder       string // names this process in the Lease
-
-	Local    client.Client
-	LocalNow client.Reader
-	Hub      func() client.Client
-	HubNow   func() client.Reader
-
+	kube.Member
+	Holder string               // names this process in the Lease
+	HubNow func() client.Reader // reads past the hub's caches
 	// Complete sets what other controllers state in a renewal. It reads caches only.
 	Complete func(context.Context, *coordinationv1.Lease) error
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
 	// Restart ends the agent.
 	Restart func(why string)
-	Events  kube.Events
-	Now     func() time.Time
 }
 
 // Heartbeat is the state of this member's Lease, as this agent has renewed and observed it.

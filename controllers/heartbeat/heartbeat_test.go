@@ -7,6 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -33,7 +35,10 @@ func (r *reasons) Event(_ runtime.Object, _, reason, _ string) { *r = append(*r,
 func newWatcher() *watcher {
 	w := &watcher{now: start.Add(-time.Hour)}
 	w.Heartbeat = New(Config{
-		Cluster: "east", Holder: "me", Now: func() time.Time { return w.now }, Events: discard{},
+		Member: kube.Member{
+			Cluster: "east", Now: func() time.Time { return w.now }, Events: discard{},
+		},
+		Holder:  "me",
 		Restart: func(string) { w.ends++ },
 	})
 	w.now = start

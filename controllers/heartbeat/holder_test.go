@@ -47,9 +47,12 @@ func plane(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 // process returns an agent of the member east, in a cluster and on a hub.
 func process(holder string, local, hub client.Client, now *time.Time) *Heartbeat {
 	return New(Config{
-		Cluster: "east", HubNamespace: "prod", Holder: holder, Local: local, LocalNow: local,
-		Hub: func() client.Client { return hub }, HubNow: func() client.Reader { return hub },
-		Now: func() time.Time { return *now }, Events: discard{}, Answered: func(error) {},
+		Member: kube.Member{
+			Cluster: "east", HubNamespace: "prod", Local: local, LocalNow: local,
+			Hub: func() client.Client { return hub },
+			Now: func() time.Time { return *now }, Events: discard{},
+		},
+		Holder: holder, HubNow: func() client.Reader { return hub }, Answered: func(error) {},
 		Complete: func(context.Context, *coordinationv1.Lease) error { return nil },
 	})
 }

@@ -32,9 +32,9 @@ const (
 	Hub   Side = "hub"
 )
 
-// Env is what controllers.Agent constructs the controllers from. Clients read from caches that may
-// be stale. The objects that they return must not be changed.
-type Env struct {
+// Member is what controllers of one member share. Clients read from caches that may be stale. The objects that they
+// return must not be changed.
+type Member struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string
 
@@ -43,6 +43,20 @@ type Env struct {
 	LocalNow client.Reader
 	// Hub returns nil until the hub's caches have synced once. While the hub is unreachable it shows the last view.
 	Hub func() client.Client
+
+	// Families returns the IP families that Services of this cluster can have.
+	Families func(context.Context) ([]corev1.IPFamily, error)
+	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).
+	Reserved []netip.Prefix
+
+	Now    func() time.Time
+	Events Events
+}
+
+// Env is what controllers.Agent constructs the controllers from.
+type Env struct {
+	Member
+
 	// HubNow reads the hub past the cache. Do not call it while Hub returns nil.
 	HubNow func() client.Reader
 	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
@@ -72,9 +86,6 @@ type Env struct {
 	// Contested returns whether another agent holds this member's Lease.
 	Contested func() bool
 
-	// Families returns the IP families that Services of this cluster can have.
-	Families func(context.Context) ([]corev1.IPFamily, error)
-
 	// Pages are the limits of what is published; pages.OfHub if they are zero.
 	Pages pages.Limits
 
@@ -85,12 +96,6 @@ type Env struct {
 
 	// DNSEndpointZone is the zone of the DNSEndpoints to write (F6: --dnsendpoint-zone). If it is empty, none are.
 	DNSEndpointZone string
-
-	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).
-	Reserved []netip.Prefix
-
-	Now    func() time.Time
-	Events Events
 }
 
 // HubEnv is what a controller of a clusterset on its hub is constructed from.

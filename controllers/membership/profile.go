@@ -23,15 +23,10 @@ import (
 
 // Config is what New needs.
 type Config struct {
-	Cluster      string // this member's cluster ID
-	HubNamespace string
-	Local        client.Client
-	Hub          func() client.Client                  // nil until the hub's caches have synced
-	Version      func(context.Context) (string, error) // this cluster's Kubernetes version
-	Restart      func(why string)                      // restarts the agent, which begins with Gate
-	Contested    func() bool                           // whether another agent holds this member's Lease
-	Events       kube.Events
-	Now          func() time.Time
+	kube.Member
+	Version   func(context.Context) (string, error) // this cluster's Kubernetes version
+	Restart   func(why string)                      // restarts the agent, which begins with Gate
+	Contested func() bool                           // whether another agent holds this member's Lease
 }
 
 // New returns the controller of this member's ClusterProfile. Its only request is this cluster's ID.

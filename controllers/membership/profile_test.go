@@ -15,6 +15,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 type silent struct{}
@@ -86,15 +87,17 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 // mirror returns the reconciler of a member's ClusterProfile.
 func (w *world) mirror(t *testing.T, now *time.Time, contested *bool) reconcile.Reconciler {
 	return New(Config{
-		Cluster:      "east",
-		HubNamespace: "blue",
-		Local:        w.local,
-		Hub:          func() client.Client { return w.hub },
-		Events:       silent{},
-		Now:          func() time.Time { return *now },
-		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart:      func(why string) { t.Fatal(why) },
-		Contested:    func() bool { return *contested },
+		Member: kube.Member{
+			Cluster:      "east",
+			HubNamespace: "blue",
+			Local:        w.local,
+			Hub:          func() client.Client { return w.hub },
+			Events:       silent{},
+			Now:          func() time.Time { return *now },
+		},
+		Version:   func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:   func(why string) { t.Fatal(why) },
+		Contested: func() bool { return *contested },
 	}).Reconciler
 }
 

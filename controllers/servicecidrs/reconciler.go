@@ -40,12 +40,8 @@ const (
 
 // Config is what the controller works with.
 type Config struct {
-	Cluster, HubNamespace string
-	Local                 client.Client
-	Hub                   func() client.Client // nil until the hub has been seen
-	Families              func(context.Context) ([]corev1.IPFamily, error)
-	Served                func(client.Object) error // why an optional kind cannot be read; nil if it can
-	Events                kube.Events
+	kube.Member
+	Served func(client.Object) error // why an optional kind cannot be read; nil if it can
 }
 
 // New returns the controller. All its requests are the same: the ranges as a whole.

@@ -271,7 +271,8 @@ func TestConditionsArePatched(t *testing.T) {
 	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
 		t.Fatal(err)
 	}
-	r := New(Config{Cluster: "a", Local: local, Now: time.Now, Events: noEvents{}}).Reconciler.(*reconciler)
+	m := kube.Member{Cluster: "a", Local: local, Now: time.Now, Events: noEvents{}}
+	r := New(Config{Member: m}).Reconciler.(*reconciler)
 	s := &state{export: export}
 	d := decide(s, start)
 	if err := r.report(t.Context(), s, &d, outcome{}); err != nil {
@@ -416,14 +417,16 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 				}
 				reads := plane(t, kube.Hub, interceptor.Funcs{}, sets...)
 				r := New(Config{
-					Cluster:      "a",
-					HubNamespace: "set",
-					Local:        local,
-					LocalNow:     local,
-					Hub:          func() client.Client { return reads },
-					Lease:        lease{silent: true},
-					Now:          time.Now,
-					Events:       noEvents{},
+					Member: kube.Member{
+						Cluster:      "a",
+						HubNamespace: "set",
+						Local:        local,
+						LocalNow:     local,
+						Hub:          func() client.Client { return reads },
+						Now:          time.Now,
+						Events:       noEvents{},
+					},
+					Lease: lease{silent: true},
 				}).Reconciler
 				req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(export)}
 				if _, err := r.Reconcile(t.Context(), req); err != nil {
@@ -474,8 +477,11 @@ func TestARecordThatThisClusterAltersIsLeftAlone(t *testing.T) {
 	}}, export, service)
 	now := time.Unix(1_800_000_000, 0)
 	r := New(Config{
-		Cluster: "a", Local: local, Hub: func() client.Client { return nil }, Lease: lease{},
-		Now: func() time.Time { return now }, Events: noEvents{},
+		Member: kube.Member{
+			Cluster: "a", Local: local, Hub: func() client.Client { return nil },
+			Now: func() time.Time { return now }, Events: noEvents{},
+		},
+		Lease: lease{},
 	}).Reconciler
 	own := func() *hubv1alpha1.ServiceExportRecord {
 		t.Helper()

@@ -73,9 +73,11 @@ func newMember(t *testing.T, onHub []client.Object, local ...client.Object) *mem
 // restart begins with a new process.
 func (m *member) restart(limits pages.Limits) {
 	m.r = New(Config{
-		Cluster: "east", HubNamespace: "prod", Local: m.local, LocalNow: m.local,
-		Hub:   func() client.Client { return m.hub },
-		Lease: &m.lease, Pages: limits, Now: func() time.Time { return m.now }, Events: noEvents{},
+		Member: kube.Member{
+			Cluster: "east", HubNamespace: "prod", Local: m.local, LocalNow: m.local,
+			Hub: func() client.Client { return m.hub }, Now: func() time.Time { return m.now }, Events: noEvents{},
+		},
+		Lease: &m.lease, Pages: limits,
 	}).Reconciler.(*reconciler)
 }
 

@@ -40,17 +40,9 @@ type Lease interface {
 
 // Config is what the controller needs.
 type Config struct {
-	Cluster      string // cluster ID of this member
-	HubNamespace string
-
-	Local    client.Client
-	LocalNow client.Reader        // reads past the cache
-	Hub      func() client.Client // the hub's caches; nil before they have synced
-	Lease    Lease
-	Pages    pages.Limits
-
-	Now    func() time.Time
-	Events kube.Events
+	kube.Member
+	Lease Lease
+	Pages pages.Limits
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.

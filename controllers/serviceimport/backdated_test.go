@@ -59,9 +59,11 @@ func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
 
 func (r *rig) agent() kube.Controller {
 	return New(Config{
+		Member: kube.Member{
+			Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
+			Events: r, Now: time.Now,
+		},
 		Gateways: func() bool { return false },
-		Cluster:  "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
-		Events: r, Now: time.Now,
 	})
 }
 

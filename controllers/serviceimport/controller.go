@@ -27,20 +27,10 @@ import (
 
 // Config is what the controller needs.
 type Config struct {
-	Cluster      string // cluster ID of this member
-	HubNamespace string
-
-	Local client.Client
-	Hub   func() client.Client // the hub's caches; nil before they have synced
-
-	Families func(context.Context) ([]corev1.IPFamily, error) // IP families that this cluster's Services can have
+	kube.Member
 	// Addresses picks the cluster IPs of derived Services (controllers/clustersetips).
 	Addresses Addresses
-	Reserved  []netip.Prefix // addresses that no other cluster may claim (S4)
-	Gateways  func() bool    // whether Envoy Gateway is in this cluster: gateway slices are written
-
-	Now    func() time.Time
-	Events kube.Events
+	Gateways  func() bool // whether Envoy Gateway is in this cluster: gateway slices are written
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.

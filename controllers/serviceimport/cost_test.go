@@ -168,9 +168,12 @@ func newCrowd(tb testing.TB, exporters int) *crowd {
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
 	c.reconciler = &reconciler{Config: Config{
-		Gateways: func() bool { return false },
-		Cluster:  "me", HubNamespace: "set", Now: time.Now, Local: c.local, Hub: func() client.Client { return c.hub },
-		Families:  func(context.Context) ([]corev1.IPFamily, error) { return families, nil },
+		Member: kube.Member{
+			Cluster: "me", HubNamespace: "set", Now: time.Now, Local: c.local,
+			Hub:      func() client.Client { return c.hub },
+			Families: func(context.Context) ([]corev1.IPFamily, error) { return families, nil },
+		},
+		Gateways:  func() bool { return false },
 		Addresses: &ranges{},
 	}}
 	for range 3 {

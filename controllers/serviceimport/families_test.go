@@ -145,8 +145,10 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 func TestC7AFamilyThatWaitsForAnAddressIsNotForgotten(t *testing.T) {
 	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	r := &reconciler{Config: Config{
+		Member: kube.Member{
+			Families: func(context.Context) ([]corev1.IPFamily, error) { return nil, errors.New("a webhook failed") },
+		},
 		Gateways: func() bool { return false },
-		Families: func(context.Context) ([]corev1.IPFamily, error) { return nil, errors.New("a webhook failed") },
 	}}
 	imp := &mcsv1beta1.ServiceImport{}
 	imp.Spec.IPFamilies = both[:1]

@@ -105,14 +105,16 @@ func imported(clusters ...string) (objects []client.Object) {
 func pass(t *testing.T, local, hub client.Client) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
 	env := Config{
-		Gateways:     func() bool { return false },
-		Events:       &member{},
-		Cluster:      "b",
-		HubNamespace: "set",
-		Local:        local,
-		Now:          func() time.Time { return time.Unix(1000, 0) },
-		Hub:          func() client.Client { return hub },
-		Families:     func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil },
+		Member: kube.Member{
+			Events:       &member{},
+			Cluster:      "b",
+			HubNamespace: "set",
+			Local:        local,
+			Now:          func() time.Time { return time.Unix(1000, 0) },
+			Hub:          func() client.Client { return hub },
+			Families:     func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil },
+		},
+		Gateways: func() bool { return false },
 	}
 	r := New(env).Reconciler
 	name := types.NamespacedName{Namespace: "shop", Name: "web"}

@@ -101,22 +101,24 @@ func newMember(t *testing.T) *member {
 	}
 	m.hub, m.local = hub.Build(), local.Build()
 	m.reconciler = &reconciler{Config: Config{
-		Gateways:     func() bool { return false },
-		Cluster:      "a",
-		HubNamespace: "set",
-		Now:          func() time.Time { return time.Now().Add(m.later) },
-		Events:       m,
-		Local:        m.local,
-		Hub: func() client.Client {
-			if m.seesHub {
-				return m.hub
-			}
-			return nil
+		Member: kube.Member{
+			Cluster:      "a",
+			HubNamespace: "set",
+			Now:          func() time.Time { return time.Now().Add(m.later) },
+			Events:       m,
+			Local:        m.local,
+			Hub: func() client.Client {
+				if m.seesHub {
+					return m.hub
+				}
+				return nil
+			},
+			Families: func(context.Context) ([]corev1.IPFamily, error) {
+				return []corev1.IPFamily{corev1.IPv4Protocol},
+					nil
+			},
 		},
-		Families: func(context.Context) ([]corev1.IPFamily, error) {
-			return []corev1.IPFamily{corev1.IPv4Protocol},
-				nil
-		},
+		Gateways: func() bool { return false },
 	}}
 	return m
 }

@@ -10,6 +10,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 123456000, time.UTC)
@@ -69,7 +70,7 @@ func TestAnEditedLeaseIsNone(t *testing.T) {
 
 // TestWhoseLeaseItIs: the hub's namespace holds Leases of nobody's, whose names fit into no label.
 func TestWhoseLeaseItIs(t *testing.T) {
-	r := New(Config{Cluster: "east"})
+	r := New(Config{Member: kube.Member{Cluster: "east"}})
 	for name, want := range map[string]int{"west": 1, "b.c": 1, "clusterset-controller_of.many.dots": 0,
 		"a-name-that-is-far-longer-than-the-sixty-three-letters-of-a-label-value": 0} {
 		lease := &coordinationv1.Lease{}

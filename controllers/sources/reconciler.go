@@ -8,12 +8,10 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -28,21 +26,12 @@ import (
 
 // Config is what a Reconciler needs.
 type Config struct {
-	Cluster      string // cluster ID of this member
-	HubNamespace string
-
-	Local client.Client
-	Hub   func() client.Client // the hub's caches
+	kube.Member
 	// HubSeen returns when the hub last showed a renewal of this member; zero before the first.
 	HubSeen func() time.Time
 
-	Families func(context.Context) ([]corev1.IPFamily, error) // IP families of this cluster
-	Reserved []netip.Prefix                                   // addresses that no other cluster may claim (S4)
-	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	Home     string // address of this cluster's API server; "" if unknown
-
-	Now    func() time.Time
-	Events kube.Events
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Home string // address of this cluster's API server; "" if unknown
 }
 
 // Reconciler observes other members. Requests are cluster IDs, and round. A request for this member checks whether

@@ -75,8 +75,11 @@ func newSet(t testing.TB, most hubv1alpha1.MostSilent, others ...string) *set {
 
 func (s *set) restart() {
 	s.Reconciler = New(Config{
-		Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, HubSeen: s.hubSeen, Events: s,
-		Local: s.local, Hub: func() client.Client { return s.hub },
+		Member: kube.Member{
+			Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, Events: s,
+			Local: s.local, Hub: func() client.Client { return s.hub },
+		},
+		HubSeen: s.hubSeen,
 	})
 }
 

@@ -96,24 +96,26 @@ func (w *World) startAgent(m *member) {
 	local, past := a.client(m.server, api.Agent, a.local), a.client(w.hub, api.Member+m.id, nil)
 	now := func() time.Time { return w.now.Add(m.skew) }
 	env := &kube.Env{
-		Cluster:      m.id,
-		HubNamespace: hubNamespace,
-		Reserved:     reserved,
-		Local:        local,
-		LocalNow:     a.client(m.server, api.Agent, nil),
-		Hub: func() client.Client {
-			if a.linked == nil {
-				return nil
-			}
-			return a.linked
+		Member: kube.Member{
+			Cluster:      m.id,
+			HubNamespace: hubNamespace,
+			Reserved:     reserved,
+			Local:        local,
+			LocalNow:     a.client(m.server, api.Agent, nil),
+			Hub: func() client.Client {
+				if a.linked == nil {
+					return nil
+				}
+				return a.linked
+			},
+			Families: kube.Families(local, now),
+			Now:      now,
+			Events:   a,
 		},
 		HubNow:    func() client.Reader { return past },
 		Restart:   a.restart,
 		Answered:  func(error) {},
 		Version:   func(context.Context) (string, error) { return version, nil },
-		Families:  kube.Families(local, now),
-		Now:       now,
-		Events:    a,
 		Dial:      w.dialFrom(a),
 		Pages:     limits,
 		Gateways:  func() bool { return m.gateways },
@@ -130,11 +132,7 @@ func (w *World) startAgent(m *member) {
 	if w.BreakAgent != nil {
 		w.BreakAgent(env)
 	}
-	var adjust []func(*kube.Env)
-	if w.BreakShared != nil {
-		adjust = append(adjust, w.BreakShared)
-	}
-	for _, c := range controllers.Agent(env, a.name, adjust...) {
+	for _, c := range controllers.Agent(env, a.name) {
 		a.loops = append(a.loops, &loop{Controller: c, queue: newQueue()})
 	}
 	m.agents = append(m.agents, a)

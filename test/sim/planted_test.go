@@ -28,7 +28,6 @@ const enough = 120
 var planted = []struct {
 	name, says string
 	agent      func(*kube.Env) // before the controllers are made
-	shared     func(*kube.Env) // once controllers have set their part of it
 	hub        func(*api.Server)
 }{
 	{name: "absence is taken as deletion", says: "nobody touches", agent: func(env *kube.Env) {
@@ -249,7 +248,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			others := map[string]uint64{}
 			for seed, o := range play(1, enough, func(seed uint64) Options {
 				o := options(seed)
-				o.BreakAgent, o.BreakShared, o.BreakHub = p.agent, p.shared, p.hub
+				o.BreakAgent, o.BreakHub = p.agent, p.hub
 				return o
 			}) {
 				var v *Violation

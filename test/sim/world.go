@@ -60,9 +60,7 @@ type Options struct {
 
 	// The self-test's: they break what every agent stands on, and the hub.
 	BreakAgent func(*kube.Env)
-	// BreakShared changes what controllers have set in an agent's Env for others.
-	BreakShared func(*kube.Env)
-	BreakHub    func(*api.Server)
+	BreakHub   func(*api.Server)
 }
 
 // World is everything there is.
