@@ -68,7 +68,7 @@ func TestTheHubMoves(t *testing.T) {
 	}
 	follows("west follows by the way that works")
 	text, err = e.plugin(t.Context(), "doctor --context=east --hub-context=hub")
-	if err == nil || !strings.Contains(text, "agent-knows: The agent still uses the hub at https://"+second.Addr()) ||
+	if err == nil || !strings.Contains(text, "The agent still uses the hub at https://"+second.Addr()) ||
 		!strings.Contains(text, "https://127.0.0.1:9/") {
 		t.Errorf("doctor: %v\n%s", err, text)
 	}
