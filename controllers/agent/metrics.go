@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,75 +22,25 @@ import (
 // collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and
 // clusterset (ID6).
 type collector struct {
-	a                                        *Agent
-	member, fresh, cloned                    *prometheus.Desc
-	records, exports, conflicts, imports, ip *prometheus.Desc
-	sourceLive, sourcesHeld                  *prometheus.Desc
-	sourceReach, roundTrip                   *prometheus.Desc
-	tokenExpires, tokenLives                 *prometheus.Desc
+	a      *Agent
+	labels prometheus.Labels
 }
 
 func newCollector(a *Agent) *collector {
-	labels := prometheus.Labels{"cluster": a.Cluster, "clusterset": a.HubNamespace}
-	desc := func(name, help string, variable ...string) *prometheus.Desc {
-		return prometheus.NewDesc("clusterset_agent_"+name, help, variable, labels)
-	}
-	return &collector{
-		a:      a,
-		member: desc("member", "1 while this cluster is a member and this replica leads."),
-		fresh: desc(
-			"hub_fresh",
-			"1 while the hub shows this agent its own Lease renewals; else nothing is removed because of what it shows.",
-		),
-		cloned: desc("cloned",
-			"1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
-		records: desc(
-			"records",
-			"ServiceExportRecords in effect in this cluster: own; followed (another member's, as on the "+
-				"hub); held (another member's, not as on the hub).",
-			"state",
-		),
-		exports:   desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
-		conflicts: desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
-		imports:   desc("imports", "ServiceImports that the agent created: ready, not_ready (without a VIP).", "state"),
-		ip:        desc("vips", "Addresses of these ServiceImports."),
-		sourceLive: desc(
-			"source_live", "1 while another member is live, 0 while it is expired in this cluster.", "source",
-		),
-		sourcesHeld: desc(
-			"sources_held",
-			"1 while most other members do not renew their Leases, and none of them expires by its Lease because of that.",
-		),
-		sourceReach: desc(
-			"source_reach",
-			"1 for what is known of another member: Answers, Silent (its agent), Serving (its "+
-				"agent is silent, an endpoint answers), Unreachable, or Unknown (its agent never answered).",
-			"source",
-			"state",
-		),
-		roundTrip: desc("source_round_trip_seconds",
-			"Time to connect to the agent of another member, when its Lease was last stored here.", "source"),
-		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub expires."),
-		tokenLives:   desc("token_lifetime_seconds", "The lifetime of that token, which is renewed 24 times in it."),
-	}
+	return &collector{a, prometheus.Labels{"cluster": a.Cluster, "clusterset": a.HubNamespace}}
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.cloned, c.records, c.exports, c.conflicts, c.imports, c.ip,
-		c.sourceLive, c.sourcesHeld, c.sourceReach, c.roundTrip, c.tokenExpires, c.tokenLives,
-	} {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector. It names no metric: Collect does.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It reads caches and the hub's kubeconfig, and sends no request.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ready := c.a.ready.Load()
-	c.gauge(ch, c.member, boolean(ready))
-	c.gauge(ch, c.fresh, boolean(c.a.env.Fresh()))
-	c.gauge(ch, c.cloned, boolean(c.a.env.Cloned()))
+	c.gauge(ch, "member", "1 while this cluster is a member and this replica leads.", boolean(ready))
+	c.gauge(ch, "hub_fresh", "1 while the hub shows this agent its own Lease renewals; else nothing is removed "+
+		"because of what it shows.", boolean(c.a.env.Fresh()))
+	c.gauge(ch, "cloned", "1 while this agent publishes nothing because a clone of this cluster renews this member's "+
+		"Lease.", boolean(c.a.env.Cloned()))
 	c.token(ch)
 	if !ready {
 		return // there is no cache yet
@@ -102,8 +53,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.sources(ctx, ch)
 }
 
-func (c *collector) gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+// gauge shows a value. labels are names, each with its value behind it.
+func (c *collector) gauge(ch chan<- prometheus.Metric, name, help string, value float64, labels ...string) {
+	var names, values []string
+	for label := range slices.Chunk(labels, 2) {
+		names, values = append(names, label[0]), append(values, label[1])
+	}
+	desc := prometheus.NewDesc("clusterset_agent_"+name, help, names, c.labels)
+	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, values...)
 }
 
 func boolean(is bool) float64 {
@@ -117,12 +74,6 @@ func boolean(is bool) float64 {
 // left out.
 func (c *collector) list(ctx context.Context, into client.ObjectList, of ...client.ListOption) bool {
 	return c.a.env.Local.List(ctx, into, append(of, client.UnsafeDisableDeepCopy)...) == nil
-}
-
-func (c *collector) states(ch chan<- prometheus.Metric, d *prometheus.Desc, states map[string]int) {
-	for state, n := range states {
-		c.gauge(ch, d, float64(n), state)
-	}
 }
 
 func (c *collector) recordsHeld(ctx context.Context, ch chan<- prometheus.Metric) {
@@ -142,7 +93,10 @@ func (c *collector) recordsHeld(ctx context.Context, ch chan<- prometheus.Metric
 			states["followed"]++
 		}
 	}
-	c.states(ch, c.records, states)
+	for state, n := range states {
+		c.gauge(ch, "records", "ServiceExportRecords in effect in this cluster: own; followed (another member's, as "+
+			"on the hub); held (another member's, not as on the hub).", float64(n), "state", state)
+	}
 }
 
 func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
@@ -158,8 +112,12 @@ func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
 			conflicts++
 		}
 	}
-	c.states(ch, c.exports, states)
-	c.gauge(ch, c.conflicts, float64(conflicts))
+	for state, n := range states {
+		c.gauge(ch, "exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", float64(n),
+			"state", state)
+	}
+	c.gauge(ch, "export_conflicts", "ServiceExports of this cluster whose condition Conflict is True.",
+		float64(conflicts))
 }
 
 func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
@@ -175,8 +133,11 @@ func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
 		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++
 		ips += len(list.Items[i].Spec.IPs)
 	}
-	c.states(ch, c.imports, states)
-	c.gauge(ch, c.ip, float64(ips))
+	for state, n := range states {
+		c.gauge(ch, "imports", "ServiceImports that the agent created: ready, not_ready (without a VIP).", float64(n),
+			"state", state)
+	}
+	c.gauge(ch, "vips", "Addresses of these ServiceImports.", float64(ips))
 }
 
 func none() map[string]int { return map[string]int{"ready": 0, "not_ready": 0} }
@@ -194,18 +155,23 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}) {
 		return
 	}
-	c.gauge(ch, c.sourcesHeld, boolean(c.a.env.Held()))
+	c.gauge(ch, "sources_held", "1 while most other members do not renew their Leases, and none of them expires by "+
+		"its Lease because of that.", boolean(c.a.env.Held()))
 	for i := range list.Items {
 		lease := &list.Items[i]
 		if lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource]) || lease.Spec.RenewTime == nil {
 			continue // edited by hand: two of one source would make the whole page fail
 		}
 		source := lease.Labels[liveness.LabelSource]
-		c.gauge(ch, c.sourceLive, boolean(!liveness.StateOf(lease).Expired), source)
+		c.gauge(ch, "source_live", "1 while another member is live, 0 while it is expired in this cluster.",
+			boolean(!liveness.StateOf(lease).Expired), "source", source)
 		r := reach.Read(lease)
-		c.gauge(ch, c.sourceReach, 1, source, r.State.String())
+		c.gauge(ch, "source_reach", "1 for what is known of another member: Answers, Silent (its agent), Serving (its "+
+			"agent is silent, an endpoint answers), Unreachable, or Unknown (its agent never answered).", 1,
+			"source", source, "state", r.State.String())
 		if r.RoundTrip > 0 {
-			c.gauge(ch, c.roundTrip, r.RoundTrip.Seconds(), source)
+			c.gauge(ch, "source_round_trip_seconds", "Time to connect to the agent of another member, when its Lease "+
+				"was last stored here.", r.RoundTrip.Seconds(), "source", source)
 		}
 	}
 }
@@ -221,6 +187,7 @@ func (c *collector) token(ch chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
-	c.gauge(ch, c.tokenExpires, float64(token.Expires))
-	c.gauge(ch, c.tokenLives, token.Lifetime().Seconds())
+	c.gauge(ch, "token_expiry_timestamp_seconds", "When the token for the hub expires.", float64(token.Expires))
+	c.gauge(ch, "token_lifetime_seconds", "The lifetime of that token, which is renewed 24 times in it.",
+		token.Lifetime().Seconds())
 }
