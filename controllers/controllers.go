@@ -44,14 +44,10 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 	live := sources.New(sources.Config{Member: env.Member, HubSeen: env.HubSeen, Dial: env.Dial, Home: env.Home})
 	env.Held = live.Held
 	addresses := clustersetips.New(clustersetips.Config{Member: env.Member, Served: env.Served})
-	imports := serviceimport.New(
-		serviceimport.Config{Member: env.Member, Addresses: addresses, Gateways: env.Gateways},
-	)
+	imports := serviceimport.New(serviceimport.Config{Member: env.Member, Addresses: addresses, Gateways: env.Gateways})
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
-		serviceexport.New(
-			serviceexport.Config{Member: env.Member, Lease: beat, Pages: cmp.Or(env.Pages, pages.OfHub)},
-		),
+		serviceexport.New(serviceexport.Config{Member: env.Member, Lease: beat, Pages: cmp.Or(env.Pages, pages.OfHub)}),
 		imports,
 		servicecidrs.New(servicecidrs.Config{Member: env.Member, Served: env.Served}),
 		beat.Controller(),

@@ -69,9 +69,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		return reconcile.Result{}, errors.Join(
-			copied, reporter{r.Config}.accept(ctx, &s), r.createNamespace(ctx, &s),
-		)
+		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.accept(ctx, &s), r.createNamespace(ctx, &s))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)

@@ -238,9 +238,7 @@ func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 // groups returns all groups of endpoints that a member publishes, in the order of names. They belong to the cache.
 func (r *Reconciler) groups(ctx context.Context, cluster string) (out []*hubv1alpha1.EndpointGroup, err error) {
 	of := []client.ListOption{
-		client.InNamespace(
-			r.HubNamespace,
-		),
+		client.InNamespace(r.HubNamespace),
 		client.MatchingFields{kube.ByCluster: cluster},
 		client.UnsafeDisableDeepCopy,
 	}

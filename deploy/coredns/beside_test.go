@@ -154,16 +154,10 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 		t.Errorf("ports %v, want %v", listens, want)
 	}
 	for _, p := range b.service.Spec.Ports {
-		if got, want := string(
-			p.Protocol,
-		)+strconv.Itoa(
-			int(p.Port),
-		), listens[p.TargetPort.StrVal]; strings.TrimPrefix(
+		if got, want := string(p.Protocol)+strconv.Itoa(int(p.Port)), listens[p.TargetPort.StrVal]; strings.TrimPrefix(
 			want,
 			string(p.Protocol),
-		) != strconv.Itoa(
-			int(p.Port),
-		) {
+		) != strconv.Itoa(int(p.Port)) {
 			t.Errorf("the Service's port %s is %s, and the pods' %q", p.Name, got, want)
 		}
 	}

@@ -14,9 +14,7 @@ import (
 func TestM3NameserversFitEveryBuffer(t *testing.T) {
 	var all []netip.Addr
 	for i := range 40 {
-		four, six := netip.AddrFrom4(
-			[4]byte{10, 0, 0, byte(i)},
-		), netip.AddrFrom16(
+		four, six := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), netip.AddrFrom16(
 			[16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)},
 		)
 		all = append(all, four, six, four)

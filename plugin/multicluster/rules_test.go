@@ -164,11 +164,7 @@ func TestM6OneSubsetPerTTL(t *testing.T) {
 		m.maxEndpoints = 7
 		before := uint64(time.Now().Unix()) / uint64(max(ttl, 1))
 		w := m.window(m.Zones[0])
-		if after := uint64(
-			time.Now().Unix(),
-		) / uint64(
-			max(ttl, 1),
-		); w.Max != 7 || w.Epoch < before ||
+		if after := uint64(time.Now().Unix()) / uint64(max(ttl, 1)); w.Max != 7 || w.Epoch < before ||
 			w.Epoch > after {
 			t.Errorf("TTL %d: %+v, want epoch %d to %d", ttl, w, before, after)
 		}

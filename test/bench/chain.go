@@ -94,9 +94,7 @@ func load(blocks map[string]string) (*caddy.Instance, error) {
 		}
 		fmt.Fprintf(&b, ".:%d {\n\tbind 127.0.0.1\n\tcapture %s\n\t%s\n}\n", port, name, blocks[name])
 	}
-	return caddy.Start(
-		caddy.CaddyfileInput{Contents: []byte(b.String()), Filepath: "Corefile", ServerTypeName: "dns"},
-	)
+	return caddy.Start(caddy.CaddyfileInput{Contents: []byte(b.String()), Filepath: "Corefile", ServerTypeName: "dns"})
 }
 
 // freePort is free for UDP and TCP now.

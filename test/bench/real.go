@@ -162,9 +162,7 @@ func (b *bench) writes(c *cluster, n int) ([]row, error) {
 						number(float64(h.Endpoints)),
 						p*100,
 					),
-					Ours: microseconds(
-						median(x),
-					),
+					Ours:   microseconds(median(x)),
 					Theirs: microseconds(median(y)),
 					Ratio:  number(ratio),
 				}.atMost(ratio, noise, ""),

@@ -333,11 +333,9 @@ func (t target) allocations() (bytes, allocs float64) {
 	runtime.ReadMemStats(&before)
 	t.round()
 	runtime.ReadMemStats(&after)
-	return math.Round(
-			float64(after.TotalAlloc-before.TotalAlloc) / n,
-		), math.Round(
-			float64(after.Mallocs-before.Mallocs) / n,
-		)
+	return math.Round(float64(after.TotalAlloc-before.TotalAlloc) / n), math.Round(
+		float64(after.Mallocs-before.Mallocs) / n,
+	)
 }
 
 // cpu is the time that this process has been given so far, in nanoseconds.

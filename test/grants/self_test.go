@@ -46,9 +46,7 @@ func TestTheComparisonSeesEveryDifference(t *testing.T) {
 		return r
 	}
 	all := []request{
-		ask(
-			func(*request) {},
-		),
+		ask(func(*request) {}),
 		ask(func(r *request) { r.verb = "update" }),
 		ask(func(r *request) { r.verb, r.resource = "update", "things/status" }),
 	}
@@ -141,9 +139,7 @@ func TestOnlyAMemberThatIsOutMayBeRefused(t *testing.T) {
 	if got := refused(
 		grants,
 		[]request{{cluster: "hub", user: "system:serviceaccount:default:default", refused: true}},
-	); len(
-		got,
-	) > 0 {
+	); len(got) > 0 {
 		t.Errorf("others are none of this: %q", got)
 	}
 }

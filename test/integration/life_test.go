@@ -357,9 +357,7 @@ func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
 				t,
 				s.addr,
 				question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"},
-			); len(
-				m.Answer,
-			) != 1 {
+			); len(m.Answer) != 1 {
 				t.Errorf("the host name did not come with the flip: %v", m)
 			}
 		}

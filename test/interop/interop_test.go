@@ -308,9 +308,7 @@ func TestSecondariesFollow(t *testing.T) {
 		for _, at := range ports {
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeSOA} {
 				name := map[uint16]string{dns.TypeA: dbName, dns.TypeSOA: zone}[qtype]
-				if want := data(
-					ask(to, name, qtype, 4096),
-				); len(want) == 0 ||
+				if want := data(ask(to, name, qtype, 4096)); len(want) == 0 ||
 					!slices.Equal(data(ask(at, name, qtype, 4096)), want) {
 					return false
 				}

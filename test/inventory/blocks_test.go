@@ -306,9 +306,7 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	must(t, p.admin.Create(ctx, extra))
 	must(t, p.admin.Delete(ctx, east.profile(t)))
 	p.event("east", "RightsNotRevoked", "")
-	if got := blocksOf(
-		p.set(),
-	); !slices.Equal(got, []string{"east 10.200.0.0/24"}) ||
+	if got := blocksOf(p.set()); !slices.Equal(got, []string{"east 10.200.0.0/24"}) ||
 		len(p.records(t, p.ns, "east")) != 4 {
 		t.Errorf("%q, while its records are there", got)
 	}

@@ -174,9 +174,7 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 			ctx,
 			client.ObjectKey{Namespace: home, Name: "crash"},
 			&inventoryv1alpha1.ClusterProfile{},
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("its ClusterProfile is still there: %v", err)
 		}
 		return nil
@@ -283,9 +281,7 @@ func (e *environment) gone(t *testing.T, ns, id string) {
 			t.Context(),
 			client.ObjectKey{Namespace: ns, Name: name},
 			o,
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s is left: %v", o, name, err)
 		}
 	}

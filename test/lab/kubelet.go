@@ -219,9 +219,7 @@ func (k *Kubelet) mount(ctx context.Context, p *pod) error {
 			ctx,
 			client.ObjectKey{Namespace: system, Name: name},
 			&s,
-		); client.IgnoreNotFound(
-			err,
-		) != nil {
+		); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 		if err := os.MkdirAll(at, 0o755); err != nil {

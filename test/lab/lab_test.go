@@ -339,9 +339,7 @@ func TestSnapshotIsAllThatThereIsAfterItsRestore(t *testing.T) {
 		"--ignore-not-found",
 		"-o",
 		"name",
-	); strings.TrimSpace(
-		out,
-	) != "namespace/before" {
+	); strings.TrimSpace(out) != "namespace/before" {
 		t.Errorf("there are %q", out)
 	}
 }

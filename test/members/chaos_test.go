@@ -161,9 +161,7 @@ func TestTheStandbyTakesOver(t *testing.T) {
 	}
 	waits(twin, 1)
 	b.Agent.Terminate()
-	if took := follows(
-		"asked to end",
-	); took > 20*time.Second { // for which a leader is waited for that says nothing
+	if took := follows("asked to end"); took > 20*time.Second { // for which a leader is waited for that says nothing
 		t.Errorf("the standby led %v after the leader was asked to end", took)
 	}
 	led := strings.Count(b.Agent.Log(), "ttempting to acquire leader lease")

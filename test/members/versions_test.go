@@ -19,9 +19,7 @@ func TestI8BothVersions(t *testing.T) {
 	a, b := s.members["a"], s.members["b"]
 	old := func(kind string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(
-			schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: kind},
-		)
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: kind})
 		u.SetNamespace(ns)
 		u.SetName("web")
 		return u
@@ -48,9 +46,7 @@ func TestI8BothVersions(t *testing.T) {
 			export.Object,
 			"status",
 			"conditions",
-		); len(
-			conditions,
-		) != 3 {
+		); len(conditions) != 3 {
 			return fmt.Errorf("%v", conditions)
 		}
 		return nil

@@ -32,9 +32,7 @@ func reference(t *testing.T) map[string]metric {
 		t.Fatal(err)
 	}
 	out := map[string]metric{}
-	row := regexp.MustCompile(
-		"(?m)^\\| `((?:coredns|clusterset)_[a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|",
-	)
+	row := regexp.MustCompile("(?m)^\\| `((?:coredns|clusterset)_[a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|")
 	quoted := regexp.MustCompile("`([a-z_]+)`")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		out[m[1]] = metric{m[2], map[string][]string{}}

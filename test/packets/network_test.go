@@ -83,10 +83,8 @@ func (nd *node) pod(name string) (*pod, error) {
 		name:      name,
 		listeners: map[int]net.Listener{},
 		number:    [2]int{n, p},
-		v4: netip.MustParseAddr(
-			fmt.Sprintf("10.%d.0.%d", 200+n, p),
-		),
-		v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p)),
+		v4:        netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", 200+n, p)),
+		v6:        netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p)),
 	}
 	var err error
 	if out.Namespace, err = lab.NewNamespace(); err != nil {

@@ -32,9 +32,7 @@ func TestMembersWriteTheirOwn(t *testing.T) {
 				}
 				must(t, c.Update(ctx, o))
 				must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
-				if got := originOf(
-					o,
-				); got.Revision != 3 ||
+				if got := originOf(o); got.Revision != 3 ||
 					o.GetAnnotations()["example.org/any"] != "thing" {
 					t.Errorf("%T: written as %+v", o, got)
 				}
@@ -197,9 +195,7 @@ func TestRecordsOfOthersAreOutOfReach(t *testing.T) {
 							t.Cleanup(func() {
 								must(
 									t,
-									client.IgnoreNotFound(
-										r.clients[owner].Delete(context.WithoutCancel(ctx), record),
-									),
+									client.IgnoreNotFound(r.clients[owner].Delete(context.WithoutCancel(ctx), record)),
 								)
 							})
 							before := record.DeepCopyObject().(client.Object)

@@ -29,9 +29,7 @@ func (e *environment) member(t *testing.T, id, set string) (idProperty, setPrope
 			t.Context(),
 			idProperty.DeepCopy(),
 			client.DryRunAll,
-		); !apierrors.IsForbidden(
-			err,
-		) {
+		); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("the API server does not know of the membership yet: %v", err)
 		}
 		return nil

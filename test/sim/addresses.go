@@ -113,9 +113,7 @@ func (w *World) checkAddresses(m *member) (problems []string) {
 	}
 	for _, svc := range all[*corev1.Service](m.server, api.Service) {
 		for _, ip := range svc.Spec.ClusterIPs {
-			if _, there := m.server.Owner(
-				ip,
-			); ip != corev1.ClusterIPNone && strings.HasPrefix(svc.Name, "derived-") &&
+			if _, there := m.server.Owner(ip); ip != corev1.ClusterIPNone && strings.HasPrefix(svc.Name, "derived-") &&
 				!there {
 				problems = append(problems, ip+" of "+svc.Name+" has no IPAddress (V4)")
 			}

@@ -189,9 +189,7 @@ func (w *World) hubRefuses(*agent) {
 	for n := range w.frozen {
 		endpoints := map[string]int{}
 		for _, s := range w.truthOf(n).sources {
-			if endpoints[s.cluster] += len(
-				s.slice.Endpoints,
-			); w.refused == api.EndpointPage &&
+			if endpoints[s.cluster] += len(s.slice.Endpoints); w.refused == api.EndpointPage &&
 				endpoints[s.cluster] > limits.Endpoints/2 {
 				delete(w.frozen, n)
 			}

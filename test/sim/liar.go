@@ -114,9 +114,7 @@ func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.Servic
 	at := metav1.NewTime(l.now.Add(time.Duration(l.rng.IntN(200)-180) * time.Hour).Truncate(time.Second))
 	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}}
 	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
-		Origin: l.origin(
-			n,
-		),
+		Origin:          l.origin(n),
 		ExportedAt:      &at,
 		Type:            pick(l.World, []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}),
 		IPFamilies:      pick(l.World, families),

@@ -100,9 +100,7 @@ func settled() (*state, *truth) {
 				imp.Spec.Type, imp.Spec.IPs = mcsv1beta1.ClusterSetIP, []string{vip}
 				m.services = append(m.services, derivedService(name, vip))
 			}
-			imp.UID, imp.Annotations = types.UID(
-				name+"-in-"+id,
-			), map[string]string{
+			imp.UID, imp.Annotations = types.UID(name+"-in-"+id), map[string]string{
 				"multicluster.kubernetes.io/derived-service": resolution.DerivedName(ns, name),
 			}
 			imp.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent

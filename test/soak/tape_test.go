@@ -42,9 +42,7 @@ func TestTheReportNamesItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(
-		packed,
-	); err != nil || !strings.Contains(string(text), "a exports shop") ||
+	if text, err := io.ReadAll(packed); err != nil || !strings.Contains(string(text), "a exports shop") ||
 		r.size == 0 {
 		t.Errorf("the log holds %q, %v", text, err)
 	}

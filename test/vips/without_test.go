@@ -240,9 +240,7 @@ func hideRanges(p *httputil.ReverseProxy) {
 			body := []byte("404 page not found\n")
 			r.StatusCode, r.Status, r.Body, r.ContentLength = http.StatusNotFound, "404 Not Found", io.NopCloser(
 				bytes.NewReader(body),
-			), int64(
-				len(body),
-			)
+			), int64(len(body))
 			r.Header = http.Header{"Content-Type": {"text/plain"}}
 			return nil
 		}

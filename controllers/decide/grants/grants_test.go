@@ -137,9 +137,7 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			}
 			again := c.set.DeepCopy()
 			again.Status.Blocks = plan.Blocks
-			if got := Decide(
-				Facts{Set: again, Profiles: c.members},
-			); len(got.Granted) > 0 ||
+			if got := Decide(Facts{Set: again, Profiles: c.members}); len(got.Granted) > 0 ||
 				!reflect.DeepEqual(got.Conditions, plan.Conditions) {
 				t.Errorf("it does not settle: %v\n%v\n%v", got.Granted, got.Conditions, plan.Conditions)
 			}
@@ -192,9 +190,7 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 func TestV2SharedHasNothingToSay(t *testing.T) {
 	if plan := Decide(
 		Facts{Set: set("shared", nil), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}},
-	); len(
-		plan.Conditions,
-	) > 0 {
+	); len(plan.Conditions) > 0 {
 		t.Errorf("%+v", plan.Conditions)
 	}
 	// What is prepared is looked at before the mode is changed.

@@ -15,9 +15,7 @@ import (
 // TestPickFindsAFreeAddressIfThereIsOne, for random ranges and random addresses in use, and gives out no other.
 func TestPickFindsAFreeAddressIfThereIsOne(t *testing.T) {
 	all := []netip.Prefix{
-		prefix(
-			"10.0.0.0/30",
-		),
+		prefix("10.0.0.0/30"),
 		prefix("10.0.0.0/29"),
 		prefix("10.0.0.8/29"),
 		prefix("10.0.0.4/30"),

@@ -60,9 +60,7 @@ func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	if got, want := ips(s.Host("x.b", V4, Window{}).Addrs, 4), []string{"10.0.0.1"}; !slices.Equal(got, want) {
 		t.Errorf("x.b: %v, want %v", got, want)
 	}
-	if got, want := srv(
-		s.Targets("", "", Window{}),
-	), []string{
+	if got, want := srv(s.Targets("", "", Window{})), []string{
 		"5432 x.b",
 		"5432 x.a",
 		"5432 y.b",

@@ -87,9 +87,7 @@ func TestT2OrderAndSubset(t *testing.T) {
 			if a, targets := ips(
 				s.Self(V4, all).Addrs,
 				4,
-			), srv(
-				s.Targets("", "", all),
-			); len(a) != 4 ||
+			), srv(s.Targets("", "", all)); len(a) != 4 ||
 				len(targets) != 4 {
 				t.Errorf("everyone is %v and %v", a, targets)
 			}
@@ -149,9 +147,7 @@ func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 			},
 		),
 	}, topology)
-	if got, want := srv(
-		s.Targets("", "", Window{}),
-	), []string{
+	if got, want := srv(s.Targets("", "", Window{})), []string{
 		"5432 x.a",
 		"80 x.a",
 		"80 y.a",

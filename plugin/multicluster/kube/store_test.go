@@ -135,9 +135,7 @@ func TestTypeFlipChangesAllNamesAtOnce(t *testing.T) {
 	}
 	b.want("db.test", "10.1.0.1")
 	b.put(clusterSetIP("db", "10.42.0.1"))
-	if s := b.store.index.Service(
-		"db.test",
-	); s.Host(
+	if s := b.store.index.Service("db.test"); s.Host(
 		"10-1-0-1.eu",
 		catalog.V4,
 		catalog.Window{},

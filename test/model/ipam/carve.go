@@ -92,11 +92,7 @@ func first(in ipam.Carving, taken []netip.Prefix, f corev1.IPFamily) (netip.Pref
 func TryCarve(in ipam.Carving, carve func(ipam.Carving) ipam.Carved) error {
 	want := Carve(in)
 	backwards := in
-	backwards.Granted, backwards.Known, backwards.Asks = slices.Clone(
-		in.Granted,
-	), slices.Clone(
-		in.Known,
-	), slices.Clone(
+	backwards.Granted, backwards.Known, backwards.Asks = slices.Clone(in.Granted), slices.Clone(in.Known), slices.Clone(
 		in.Asks,
 	)
 	slices.Reverse(backwards.Granted)
