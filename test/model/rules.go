@@ -16,9 +16,11 @@ import (
 func (m *Model) addZone() {
 	zone, ttl := m.cfg.Zone, m.cfg.TTL
 	ns := below(zone, "ns", "dns")
-	m.add(record{owner: zone, rtype: dns.TypeSOA, data: "*", ttl: ttl})                               // N1
-	m.add(record{owner: zone, rtype: dns.TypeNS, data: ns, ttl: ttl, glue: ns})                       // N1
-	m.exist(ns)                                                                                       // N2; N4: dns.<zone>
+	m.add(record{owner: zone, rtype: dns.TypeSOA, data: "*", ttl: ttl})         // N1
+	m.add(record{owner: zone, rtype: dns.TypeNS, data: ns, ttl: ttl, glue: ns}) // N1
+	m.exist(
+		ns,
+	) // N2; N4: dns.<zone>
 	m.exist(below(zone, "svc"))                                                                       // N4
 	m.add(record{owner: below(zone, "dns-version"), rtype: dns.TypeTXT, data: `"1.0.0"`, ttl: 28800}) // N3
 	for _, addr := range m.cfg.Nameservers {
