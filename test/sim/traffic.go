@@ -61,6 +61,11 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	}
 	t.merged, _ = resolution.Resolve(t.exports)
 	out := map[backend]bool{}
+	if copies[a.id] == nil && slices.ContainsFunc(a.local.All(api.ServiceExport), func(o client.Object) bool {
+		return client.ObjectKeyFromObject(o) == n
+	}) {
+		return out // its own copy is lost, and its part of the import stands in for it
+	}
 	if t.merged.Type != mcsv1beta1.ClusterSetIP {
 		return out
 	}
