@@ -63,14 +63,17 @@ var errLost = errors.New("another replica has led since")
 // Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil && record.HolderIdentity != l.Identity() && l.held.Swap(false) && record.HolderIdentity != "" {
-		l.lost.Store(true)
+	if err == nil && record.HolderIdentity != l.Identity() && l.held.Swap(false) {
+		l.lost.Store(true) // another one holds it, or has released it
 	}
 	return record, raw, err
 }
 
 // Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.lost.Load() {
+		return errLost
+	}
 	err := l.Interface.Create(ctx, record)
 	l.held.Store(err == nil)
 	return err

@@ -63,7 +63,7 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			s.holder = "other"
 			_, _, _ = l.Get(t.Context())
 		}},
-		"nobody has led since": {stays: true, before: func(l *lock, s *scripted) {
+		"another has led since, and has released it": {before: func(l *lock, s *scripted) {
 			s.holder = ""
 			_, _, _ = l.Get(t.Context())
 		}},
