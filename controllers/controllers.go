@@ -37,7 +37,7 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 			reach.WriteAddresses(lease, env.AnswersAt)
 			return serviceimport.Acknowledge(ctx, env.Local, env.Hub(), env.HubNamespace, env.Cluster, lease)
 		},
-		Answered: env.Answered, Restart: restart,
+		Answered: env.Answered, ListAgain: env.ListAgain,
 	})
 	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested

@@ -42,6 +42,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
 // Scheme returns a scheme with every kind that an agent reads or writes.
@@ -83,6 +84,7 @@ type Agent struct {
 	list     []kube.Controller
 	started  map[string]controller.Controller
 	linked   atomic.Pointer[link] // the hub, once it was seen
+	lists    relist.Lists         // of the hub
 	access   atomic.Pointer[access]
 	ready    atomic.Bool
 	optional []optional
@@ -124,6 +126,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: kube.Recorder(events),
 		},
 		HubNow:          func() client.Reader { return a.linked.Load().reader },
+		ListAgain:       a.lists.Again,
 		DNSEndpointZone: o.DNSEndpointZone,
 		Dial:            (&net.Dialer{KeepAlive: -1}).DialContext,
 		Home:            hostPort(mgr.GetConfig().Host), AnswersAt: o.answersAt(),

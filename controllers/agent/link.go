@@ -21,7 +21,6 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
-	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
 // link is the connection to the hub, with caches.
@@ -77,7 +76,7 @@ func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster,
 		o.Logger = a.log
 		o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
 		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-		o.Cache.NewInformer = relist.NewInformer
+		o.Cache.NewInformer = a.lists.NewInformer
 	})
 	if err == nil {
 		err = servedByHub(ctx, hub.GetAPIReader(), a.HubNamespace)

@@ -40,14 +40,13 @@ type Config struct {
 	Complete func(context.Context, *coordinationv1.Lease) error
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Restart ends the agent.
-	Restart func(why string)
+	// ListAgain ends the hub's watches, and lists follow.
+	ListAgain func()
 }
 
 // Heartbeat is the state of this member's Lease, as this agent has renewed and observed it.
 type Heartbeat struct {
 	Config
-	started time.Time
 
 	// Only Reconcile uses these.
 	last  *coordinationv1.Lease // this process's latest renewal, as the hub returned it
@@ -65,6 +64,7 @@ type Heartbeat struct {
 	seen          liveness.Renewal  // the last renewal by this process that the hub has shown
 	seenAt        time.Time         // when, by this agent's clock; zero before the first
 	unseenSince   time.Time         // since then the hub has accepted renewals and shown none
+	silentLists   int               // in a row, because of that
 	contested     bool              // another process holds the Lease
 	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
@@ -74,9 +74,7 @@ type Heartbeat struct {
 
 // New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{
-		Config: c, started: c.Now(), duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true,
-	}
+	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true}
 }
 
 // Controller returns the controller that renews the Lease. Its only request is the name of this member's Lease; a
@@ -200,8 +198,7 @@ func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spe
 	return err
 }
 
-// renew writes this member's Lease. It reports if the hub was restored to before the last renewal. The caches then list
-// the hub again (package relist).
+// renew writes this member's Lease. It has the hub listed again if that was restored to before the last renewal.
 func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
 	previous, err := h.last, error(nil)
 	if previous == nil || h.stale {
@@ -239,6 +236,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		h.Events.Event(kube.System(), kube.Warning, "HubRestored",
 			"The hub lost this member's last Lease renewal: it was restored from a backup. "+
 				"Records that are in effect in this cluster stay until their owners publish again.")
+		h.ListAgain()
 	}
 	return nil
 }
@@ -275,25 +273,23 @@ func laterThan(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	return renewTime
 }
 
-// minUptime is for how many Lease durations an agent runs before it ends because the hub is silent. By default that is
-// longer than the ten minutes after which a kubelet starts a container again without a pause. If the hub is only
-// overloaded, agents that list it more often make it worse.
-const minUptime = 16
-
-// checkWatches ends the agent if the hub accepts renewals and its watches do not show them (DESIGN §7). The next
-// process opens other connections, and lists the hub again. It could not lead without this cluster's API server.
+// checkWatches lists the hub again if it accepts renewals and its watches do not show them (DESIGN §7). The limit
+// doubles each time: if the hub is only overloaded, lists of all members make it worse.
 func (h *Heartbeat) checkWatches() {
 	h.mu.Lock()
 	if h.unseenSince.IsZero() {
 		h.unseenSince = h.Now()
 	}
 	silent := h.Now().Sub(h.unseenSince)
-	end := h.notStored == nil && silent > h.duration && h.Now().Sub(h.started) > minUptime*h.duration
+	again := silent > h.duration<<min(h.silentLists, 4)
+	if again {
+		h.silentLists++
+		h.unseenSince = time.Time{}
+	}
 	h.mu.Unlock()
-	if end {
-		why := fmt.Sprintf("The hub accepts this member's Lease renewals, but its watch has shown none for %v.",
-			silent.Round(time.Second))
-		h.Events.Event(kube.System(), kube.Warning, "HubSilent", why+" The agent starts again.")
-		h.Restart(why)
+	if again {
+		h.Events.Event(kube.System(), kube.Warning, "HubSilent", fmt.Sprintf("The hub accepts this member's Lease "+
+			"renewals, but its watch has shown none for %v. The hub is listed again.", silent.Round(time.Second)))
+		h.ListAgain()
 	}
 }

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -18,8 +19,8 @@ func after(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(start.
 // watcher is a Heartbeat with a manual clock.
 type watcher struct {
 	*Heartbeat
-	now  time.Time
-	ends int
+	now   time.Time
+	lists int
 }
 
 // discard implements kube.Events and records none.
@@ -38,8 +39,8 @@ func newWatcher() *watcher {
 		Member: kube.Member{
 			Cluster: "east", Now: func() time.Time { return w.now }, Events: discard{},
 		},
-		Holder:  "me",
-		Restart: func(string) { w.ends++ },
+		Holder:    "me",
+		ListAgain: func() { w.lists++ },
 	})
 	w.now = start
 	return w
@@ -139,30 +140,25 @@ func TestHubIsNotSeenWithoutAnOwnRenewal(t *testing.T) {
 	}
 }
 
-// TestHubSilent: the hub accepts renewals and shows none for longer than a Lease's duration. An agent that has just
-// started goes on: another start would not help.
+// TestHubSilent: the hub accepts renewals and shows none for longer than a Lease's duration. The limit doubles with
+// each list, until a renewal is shown.
 func TestHubSilent(t *testing.T) {
-	for _, c := range []struct {
-		up    time.Duration // before it falls silent
-		shown bool          // 30 s later the hub shows a renewal
-		ends  time.Duration // after it fell silent
-	}{
-		{up: time.Hour, ends: 41 * time.Second},
-		{up: time.Hour, shown: true, ends: 71 * time.Second},
-		{up: 0, ends: 641 * time.Second},
-		{up: 620 * time.Second, ends: 41 * time.Second},
-	} {
-		w := newWatcher()
-		w.started = start.Add(-c.up)
-		for d := time.Duration(0); w.ends == 0 && d < 2*c.ends; d += time.Second {
-			if w.now = start.Add(d); c.shown && d == 30*time.Second {
-				w.wrote(after(d))
-				w.observe(lease("me", after(d)))
-			}
-			w.checkWatches()
+	w := newWatcher()
+	var at []time.Duration
+	for d := time.Duration(0); d <= 150*time.Second; d += time.Second {
+		w.now = start.Add(d)
+		if w.checkWatches(); w.lists > len(at) {
+			at = append(at, d)
 		}
-		if took := w.now.Sub(start); w.ends != 1 || took != c.ends {
-			t.Errorf("%+v: it ended %d times, after %v", c, w.ends, took)
-		}
+	}
+	if want := []time.Duration{41 * time.Second, 123 * time.Second}; !slices.Equal(at, want) {
+		t.Errorf("listed again after %v, want %v", at, want)
+	}
+	w.wrote(after(150 * time.Second))
+	w.observe(lease("me", after(150*time.Second)))
+	w.checkWatches()
+	w.now = w.now.Add(41 * time.Second)
+	if w.checkWatches(); w.lists != 3 {
+		t.Errorf("listed again %d times, want 3: the limit is the first one after a renewal was shown", w.lists)
 	}
 }

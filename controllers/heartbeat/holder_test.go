@@ -53,7 +53,8 @@ func process(holder string, local, hub client.Client, now *time.Time) *Heartbeat
 			Now: func() time.Time { return *now }, Events: discard{},
 		},
 		Holder: holder, HubNow: func() client.Reader { return hub }, Answered: func(error) {},
-		Complete: func(context.Context, *coordinationv1.Lease) error { return nil },
+		ListAgain: func() {},
+		Complete:  func(context.Context, *coordinationv1.Lease) error { return nil },
 	})
 }
 
@@ -315,7 +316,8 @@ func TestARestoredHubIsReported(t *testing.T) {
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
 	h := process("a", local, hub, &now)
 	var said reasons
-	h.Events = &said
+	lists := 0
+	h.Events, h.ListAgain = &said, func() { lists++ }
 	name := types.NamespacedName{Namespace: "prod", Name: "east"}
 	var backup coordinationv1.Lease
 	for i := range 4 {
@@ -338,8 +340,9 @@ func TestARestoredHubIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	beat(t, h, &now, interval)
-	if _, lost := h.HubMayHaveLost(); !slices.Equal(said, reasons{"HubRestored"}) || !lost || !h.MayPublish() {
-		t.Errorf("%q, lost %v, publishes %v", said, lost, h.MayPublish())
+	if _, lost := h.HubMayHaveLost(); !slices.Equal(said, reasons{"HubRestored"}) || !lost || !h.MayPublish() ||
+		lists != 1 {
+		t.Errorf("%q, lost %v, publishes %v, listed %d times", said, lost, h.MayPublish(), lists)
 	}
 }
 

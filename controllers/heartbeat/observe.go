@@ -55,6 +55,6 @@ func (h *Heartbeat) observe(lease *coordinationv1.Lease) {
 	}
 	h.written = h.written.recent(h.Now(), h.duration)
 	if h.written.contain(lease.Spec.RenewTime) {
-		h.seen, h.seenAt, h.unseenSince = renewed, h.Now(), time.Time{}
+		h.seen, h.seenAt, h.unseenSince, h.silentLists = renewed, h.Now(), time.Time{}, 0
 	}
 }

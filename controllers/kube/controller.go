@@ -76,7 +76,9 @@ type Env struct {
 
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Restart ends the agent, because what it read at its start has changed, or the hub's watches show nothing.
+	// ListAgain ends the hub's watches, and lists follow.
+	ListAgain func()
+	// Restart ends the agent, because what it read at its start has changed.
 	Restart func(why string)
 	// Version returns this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +56,10 @@ type ListerWatcher struct {
 	lastWatch *span
 	listed    time.Time
 	early     bool // a watch ended early since the last list
+
+	due  atomic.Bool // Lists.Again was called since the last list began
+	mu   sync.Mutex
+	stop context.CancelFunc // of the latest watch
 }
 
 // span is when a watch was asked for, and for how long.
@@ -67,13 +73,44 @@ func New(lw cache.ListerWatcherWithContext) *ListerWatcher {
 	return &ListerWatcher{inner: lw}
 }
 
+// Lists are the informers of one cluster that may have to list again. The zero value has none.
+type Lists struct {
+	mu  sync.Mutex
+	all []*ListerWatcher
+}
+
+// NewInformer is NewInformer of one of them.
+func (l *Lists) NewInformer(
+	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
+) cache.SharedIndexInformer {
+	one := New(cache.ToListerWatcherWithContext(lw))
+	l.mu.Lock()
+	l.all = append(l.all, one)
+	l.mu.Unlock()
+	return cache.NewSharedIndexInformer(listing{one}, object, resync, indexers)
+}
+
+// Again ends all watches. A list follows each.
+func (l *Lists) Again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.all {
+		one.due.Store(true)
+		one.mu.Lock()
+		if one.stop != nil {
+			one.stop()
+		}
+		one.mu.Unlock()
+	}
+}
+
 // NewInformer returns an informer over New(lw). It fits into the cache options of controller-runtime.
 //
 // It lists instead of streaming the first objects (WatchList): a busy API server sends the end of such a stream late.
 func NewInformer(
 	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
 ) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(listing{New(cache.ToListerWatcherWithContext(lw))}, object, resync, indexers)
+	return new(Lists).NewInformer(lw, object, resync, indexers)
 }
 
 type listing struct{ *ListerWatcher }
@@ -103,6 +140,7 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOption
 	}
 	var list runtime.Object
 	err := untilAnswered(ctx, func() (err error) {
+		l.due.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, listTimeout+grace)
 		defer cancel()
 		list, err = l.inner.ListWithContext(ctx, o)
@@ -174,6 +212,12 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s := span{start: time.Now(), timeout: time.Duration(*o.TimeoutSeconds) * time.Second}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+grace)
+	l.mu.Lock()
+	l.stop = cancel
+	l.mu.Unlock()
+	if l.due.Load() { // since isListDue
+		cancel()
+	}
 	w, err := l.inner.WatchWithContext(ctx, o)
 	if err != nil {
 		cancel()
@@ -186,6 +230,9 @@ func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.I
 // isListDue returns whether the last watch ended in a way that hides a restored API server. It is called right after
 // the end.
 func (l *ListerWatcher) isListDue(ctx context.Context) bool {
+	if l.due.Load() {
+		return true
+	}
 	if l.lastWatch == nil {
 		return false
 	}

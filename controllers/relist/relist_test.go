@@ -24,10 +24,12 @@ import (
 // server is an API server with one ConfigMap. It records what it is asked for, and answers watches with the scripted
 // errors first.
 type server struct {
+	lists   Lists
 	asked   []string
 	errs    []error
 	version string
 	open    *watch.RaceFreeFakeWatcher
+	listing func()        // called in each list
 	stall   bool          // watches end with their context only
 	idle    time.Duration // after which a proxy ends each watch; 0 for never
 	closed  time.Time     // when the last watch ended
@@ -46,6 +48,9 @@ func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
 
 func (s *server) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.asked = append(s.asked, "list "+o.ResourceVersion)
+	if s.listing != nil {
+		s.listing()
+	}
 	if time.Now().Before(s.back) {
 		return nil, s.away
 	}
@@ -92,7 +97,7 @@ func (s *server) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 // run runs an informer for d, and calls during after a minute, or after a quarter of d if that is less.
 func run(t *testing.T, s *server, d time.Duration, during func()) cache.Store {
 	t.Helper()
-	informer := NewInformer(s, &corev1.ConfigMap{}, 0, cache.Indexers{})
+	informer := s.lists.NewInformer(s, &corev1.ConfigMap{}, 0, cache.Indexers{})
 	// client-go's handler sleeps by a clock outside of the bubble.
 	err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {})
 	if err != nil {
@@ -128,6 +133,30 @@ func TestAWatchThatBreaksOffIsFollowedByAList(t *testing.T) {
 		}
 		if keys := store.ListKeys(); !slices.Equal(keys, []string{"n/kept"}) {
 			t.Errorf("the cache holds %q", keys)
+		}
+	})
+}
+
+// TestListsAgain lists although no watch has ended, and once more if that was asked for while a list went on.
+func TestListsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90", stall: true}
+		run(t, s, 2*time.Minute, func() {
+			s.version = "95" // restored below the API server
+			s.lists.Again()
+		})
+		if want := []string{"list 0", "watch 90", "list ", "watch 95"}; !slices.Equal(s.asked, want) {
+			t.Errorf("asked for %q, want %q", s.asked, want)
+		}
+		s = &server{version: "90", stall: true}
+		s.listing = func() {
+			if len(s.asked) == 1 {
+				s.lists.Again()
+			}
+		}
+		run(t, s, 2*time.Minute, func() {})
+		if want := []string{"list 0", "list ", "watch 90"}; !slices.Equal(s.asked, want) {
+			t.Errorf("asked for %q, want %q", s.asked, want)
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -113,7 +112,8 @@ func (w *World) startAgent(m *member) {
 			Events:   a,
 		},
 		HubNow:    func() client.Reader { return past },
-		Restart:   a.restart,
+		ListAgain: a.listAgain,
+		Restart:   func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Answered:  func(error) {},
 		Version:   func(context.Context) (string, error) { return version, nil },
 		Dial:      w.dialFrom(a),
@@ -174,14 +174,12 @@ func (a *agent) join() {
 	a.prepare(a.joining, kube.Hub)
 }
 
-// restart is kube.Env's Restart.
-func (a *agent) restart(why string) {
-	if !strings.Contains(why, "its watch has shown none") {
-		a.fail("%s begins anew, though its membership has not changed: %s", a.name, why)
+// listAgain is kube.Env's ListAgain.
+func (a *agent) listAgain() {
+	a.note("%s   lists the hub again", a.name)
+	for _, kind := range hubKinds {
+		a.cache(kube.Hub).Break(kind)
 	}
-	a.note("%s   ends: %s", a.name, why)
-	a.resigns()
-	panic(crashed{a})
 }
 
 // advance is called once a kind has been listed: loops start when what they stand on is there (controllers/agent).

@@ -63,16 +63,15 @@ func silentWatch(ctx context.Context, s *stage) error {
 	if err := s.probe(ctx); err != nil { // not before: it is compared with the hub what the watches have shown
 		return err
 	}
-	uptime := 16 * duration // before an agent ends because the hub is silent
-	relisted, err := until("reading the hub again", uptime+2*time.Minute, func(metrics string) (bool, error) {
+	relisted, err := until("reading the hub again", s.within()+2*time.Minute, func(metrics string) (bool, error) {
 		n, err := gauge(fresh, metrics)
 		return n == 1, err
 	})
 	if err != nil {
 		return err
 	}
-	s.took(section, "the hub is read again", relisted, uptime+soon)
-	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < uptime+5*time.Minute &&
+	s.took(section, "the hub is read again", relisted, s.within()+soon)
+	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < 5*time.Minute &&
 		ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -82,7 +81,7 @@ func silentWatch(ctx context.Context, s *stage) error {
 		section,
 		"changes that were made in the others meanwhile are in b's answers",
 		followed,
-		uptime+2*soon,
+		s.within()+2*soon,
 	)
 	said := s.event(ctx, s.b, "HubSilent")
 	s.found(section, "Event on the agent", "HubSilent", said != "", "%s", said)
