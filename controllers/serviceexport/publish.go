@@ -114,7 +114,8 @@ func (r *reconciler) setEndpoints(
 	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
 		record.Pages, again = counted, sooner(again, showsSoon)
 	}
-	if record.Incomplete = refused != nil; record.Pages == 0 {
+	record.Incomplete = refused != nil || failed != nil && s.shown != nil && s.shown.Spec.Incomplete
+	if record.Pages == 0 {
 		record.Endpoints = r.Pages.Head(groups)
 	}
 	return again, refused, failed

@@ -60,7 +60,8 @@ func (r *reconciler) updateImport(
 	} else {
 		imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
 		imp.Spec = imports.Spec(m, shown, ips)
-		if failed != nil && len(ips) > 0 && svc != nil { // no client is to learn of a port that the VIP does not have
+		// No client is to learn of a port that the VIP does not have.
+		if failed != nil && !errors.Is(failed, ipam.ErrPending) && len(ips) > 0 && svc != nil {
 			imp.Spec.Ports = slices.DeleteFunc(imp.Spec.Ports, func(p mcsv1beta1.ServicePort) bool {
 				return !slices.ContainsFunc(svc.Spec.Ports, func(has corev1.ServicePort) bool {
 					return has.Port == p.Port && has.Protocol == p.Protocol

@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,6 +149,11 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
+// none removes the conditions Imported and EndpointsImported where nothing is to be imported.
+func (r reporter) none(ctx context.Context, s *snapshot) error {
+	return errors.Join(r.accept(ctx, s), r.lost(ctx, s, &foundSources{}))
+}
+
 // lost sets the condition EndpointsImported of the copies.
 func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) error {
 	for _, copied := range s.copies {
@@ -156,6 +162,8 @@ func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) er
 		switch {
 		case lost && was != nil && was.Reason == c.Reason && c.Reason == hubv1alpha1.ReasonSliceRefused:
 			continue // with each text of an error, the write would start another pass
+		case !lost && !s.hub && was != nil && was.Reason != hubv1alpha1.ReasonSliceRefused:
+			continue // as long as the hub says nothing
 		case !lost && found.held && was != nil && was.Reason == hubv1alpha1.ReasonEndpointsRefused:
 			continue // what the hub does not show may be refused still
 		case !lost:

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -120,6 +122,47 @@ func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
 		}
 		c.then(m)
 		want("after it", "")
+	}
+}
+
+// TestS4NothingIsMissingOfWhatIsNotImported: the condition ends with the import, but not for want of the hub.
+func TestS4NothingIsMissingOfWhatIsNotImported(t *testing.T) {
+	for what, end := range map[string]func(*member){
+		"the namespace goes": func(m *member) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+			if err := m.local.Delete(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the namespace refuses imports": func(m *member) {
+			edited(m, m.local, &corev1.Namespace{}, client.ObjectKey{Name: "shop"}, func(n *corev1.Namespace) {
+				n.Annotations = map[string]string{"clusterset-dns.io/import": "false"}
+			})
+		},
+	} {
+		m := paged(t, 3)
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Incomplete = true })
+		passes := func() (reason string) {
+			t.Helper()
+			for range 2 {
+				if err := m.pass(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			reason, _ = m.lost("c")
+			return reason
+		}
+		if reason := passes(); reason != hubv1alpha1.ReasonRefusedByHub {
+			t.Fatalf("%s: before: %q", what, reason)
+		}
+		m.seesHub = false
+		if reason := passes(); reason != hubv1alpha1.ReasonRefusedByHub {
+			t.Errorf("%s: while the hub is away: %q", what, reason)
+		}
+		m.seesHub = true
+		if end(m); passes() != "" {
+			t.Errorf("%s: the condition stays", what)
+		}
 	}
 }
 

@@ -133,10 +133,12 @@ func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err
 	}
 	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
-	if p.refused == nil {
-		p.refused = map[string]error{}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if p.refused == nil {
+			p.refused = map[string]error{}
+		}
+		p.refused[sourceCluster(slice)] = err
 	}
-	p.refused[sourceCluster(slice)] = err
 	if apierrors.IsInvalid(err) {
 		p.invalid, err = errors.Join(p.invalid, err), nil
 	}
