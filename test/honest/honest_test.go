@@ -136,12 +136,18 @@ func start(t *testing.T) *world {
 	return w
 }
 
+// refused returns whether the API server does not accept an object. Of node ports it may say that as a fault of its own.
+func refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "nodePort")
+}
+
 // created returns whether the API server accepts an object.
 func (w *world) created(ctx context.Context, o client.Object) (bool, error) {
 	err := w.a.Create(ctx, o)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	if refused(err) {
 		w.denied++
 		return false, nil
 	}
@@ -195,7 +201,7 @@ func (w *world) play(ctx context.Context, seed uint64) (err error) {
 		}
 		d.edit(svc)
 		switch err := w.a.Update(ctx, svc); {
-		case apierrors.IsInvalid(err):
+		case refused(err):
 			continue
 		case err != nil:
 			return err
