@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -179,13 +179,16 @@ func Title(o client.Object) string {
 	if ns := o.GetNamespace(); ns != "" {
 		name = ns + "/" + name
 	}
-	kind := o.GetObjectKind().GroupVersionKind().Kind
-	if kind == "" { // of an object that a typed client has read
-		if gvk, err := apiutil.GVKForObject(o, Scheme()); err == nil {
-			kind = gvk.Kind
-		}
+	return kindOf(o).Kind + " " + name
+}
+
+// kindOf returns the kind of an object. One that a typed client has read does not have it.
+func kindOf(o client.Object) schema.GroupVersionKind {
+	if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
+		return gvk
 	}
-	return kind + " " + name
+	gvk, _ := apiutil.GVKForObject(o, Scheme()) // the scheme has all
+	return gvk
 }
 
 // DryRun is the value of kubectl's flag --dry-run.
@@ -203,23 +206,14 @@ const (
 func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, objects []*unstructured.Unstructured,
 ) error {
 	for _, o := range objects {
-		if o.GetKind() == "CustomResourceDefinition" {
-			existing := &unstructured.Unstructured{}
-			existing.SetGroupVersionKind(o.GroupVersionKind())
-			if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
-				if why := manifest.Keep(existing, o); why != "" {
-					fmt.Fprintf(out, "%s%s: kept: %s\n", mark, Title(o), why)
-					continue
-				}
-			}
-		}
-		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
-			client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
+		kept, err := c.rehearse(ctx, o)
 		switch {
 		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 			fmt.Fprintf(out, "%s%s: not checked, its kind or namespace does not exist yet\n", mark, Title(o))
 		case err != nil:
 			return c.Failed(err, "applying %s", Title(o))
+		case kept != "":
+			fmt.Fprintf(out, "%s%s: kept: %s\n", mark, Title(o), kept)
 		default:
 			fmt.Fprintf(out, "%s%s: accepted (server dry run)\n", mark, Title(o))
 		}
@@ -227,20 +221,22 @@ func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, obje
 	return nil
 }
 
-// Allowed returns an error if the user is no admin of a namespace, or of the cluster for "", and the API server refuses
-// in a dry run to apply objects. Call it before anything is written.
-func (c *Cluster) Allowed(ctx context.Context, namespace string, objects []*unstructured.Unstructured) error {
-	review := &authorizationv1.SelfSubjectAccessReview{}
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*",
-		Namespace: namespace}
-	if err := c.Create(ctx, review); err != nil || review.Status.Allowed {
-		return c.Failed(err, "checking rights")
+// rehearse is Rehearse for one object. It returns why Apply would keep a CustomResourceDefinition, or "".
+func (c *Cluster) rehearse(ctx context.Context, o *unstructured.Unstructured) (kept string, err error) {
+	if o.GetKind() == "CustomResourceDefinition" {
+		existing := &unstructured.Unstructured{}
+		existing.SetGroupVersionKind(o.GroupVersionKind())
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
+			kept = manifest.Keep(existing, o)
+		} else if !apierrors.IsNotFound(err) {
+			return "", err
+		}
 	}
-	if err := c.Rehearse(ctx, io.Discard, "", objects); apierrors.IsForbidden(err) {
-		return report.Fail("run the command as a cluster admin", "you lack rights on %s, and nothing was written: %w",
-			c.Name, err)
+	if kept != "" {
+		return kept, nil
 	}
-	return nil
+	return "", c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+		client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
 }
 
 // ErrDeclined says that the user did not confirm.

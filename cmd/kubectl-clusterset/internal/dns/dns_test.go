@@ -20,8 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -685,6 +688,43 @@ func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 		n := strings.Count(out.String(), "delete ClusterRole clusterset-dns:coredns\n")
 		if n != map[bool]int{false: 1}[bound] {
 			t.Errorf("%s: it is deleted %d times:\n%s", what, n, &out)
+		}
+	}
+}
+
+// TestWhoCannotFinishToUninstallIsRefusedFirst, and who can needs no right to apply what is deleted.
+func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
+	const wrote = "it writes"
+	for lacks, want := range map[string]string{
+		"delete deployments": "nothing was written: you cannot delete deployments.apps ",
+		"patch configmaps":   "nothing was written: you cannot patch configmaps coredns in kube-system",
+		"patch clusterroles": wrote,
+	} {
+		here := load(t, "testdata/kubeadm.yaml", besideService(), besideDeployment())
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+			t.Fatal(err)
+		}
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = a.Verb != "*" && a.Verb+" "+a.Resource != lacks
+				return nil
+			},
+			Apply: func(_ context.Context, _ client.WithWatch, o runtime.ApplyConfiguration,
+				_ ...client.ApplyOption) error {
+				if lacks == "patch clusterroles" {
+					return apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New(lacks))
+				}
+				return nil
+			},
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return errors.New(wrote)
+			},
+		})
+		if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", lacks, err, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
 		p.Image)
-	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
+	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
@@ -177,7 +177,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if p.ByHand != "" {
 		report.Note(r.Out, "!", p.ByHand, "")
 	}
-	if done, err := r.announce(ctx, p, "delete"); done || err != nil {
+	if done, err := r.announce(ctx, s, p, "delete"); done || err != nil {
 		return err
 	}
 	if p.Forward != nil {
@@ -233,7 +233,7 @@ func (r *Runner) plan(ctx context.Context, decide func(*State) (*Plan, error)) (
 }
 
 // announce prints what will change, checks the rights for it, and asks. done is true if a dry run ends here.
-func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool, err error) {
+func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (done bool, err error) {
 	if err := p.Print(r.Out, verb); err != nil {
 		return false, err
 	}
@@ -243,10 +243,29 @@ func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool,
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, "", p.Objects); err != nil {
+	if err := r.Allowed(ctx, "", p.writes(s, verb)); err != nil {
 		return false, err
 	}
 	return false, cluster.Confirm(r.Confirm, r.Out)
+}
+
+// writes returns what a plan needs rights to.
+func (p *Plan) writes(s *State, verb string) cluster.Writes {
+	w := cluster.Writes{Apply: p.Objects}
+	if verb == "delete" {
+		w = cluster.Writes{Delete: p.Objects}
+	}
+	for _, c := range p.changes() {
+		does := "patch"
+		if c.Before == nil {
+			does = "create"
+		}
+		w.Rights = append(w.Rights, cluster.RightTo(does, c.After))
+	}
+	if p.Restart {
+		w.Rights = append(w.Rights, cluster.RightTo("patch", s.Deployment))
+	}
+	return w
 }
 
 // rehearse has the API server check all writes without storing them.

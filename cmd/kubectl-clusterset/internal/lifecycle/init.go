@@ -44,7 +44,7 @@ func Init(ctx context.Context, o *Options) error {
 	if o.DryRun != nil {
 		return o.print(ctx, o.Hub, objects)
 	}
-	if err := o.Hub.Allowed(ctx, "", objects); err != nil {
+	if err := o.Hub.Allowed(ctx, "", cluster.Writes{Apply: objects}); err != nil {
 		return err
 	}
 	ran, err := available(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))

@@ -244,9 +244,16 @@ func (j *join) checkRights(ctx context.Context) error {
 	if j.DryRun != nil {
 		return nil
 	}
-	there, here := j.hubSide, j.here
-	if j.Renew {
-		there, here = without(there, "ClusterProfile"), []*unstructured.Unstructured{secret()}
+	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile"), Rights: []cluster.Right{{Verb: "create",
+		Resource: "serviceaccounts", Subresource: "token", Namespace: j.HubNamespace,
+		Name: clusterset.AccountPrefix + j.ClusterID}}}
+	here := cluster.Writes{Apply: []*unstructured.Unstructured{secret()}}
+	if !j.Renew {
+		there.Rights = append(there.Rights, cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile")))
+		here.Apply = append(slices.Clone(j.here), secret())
+		if j.id == nil {
+			here.Rights = []cluster.Right{cluster.RightTo("create", property(clusterset.PropertyID))}
+		}
 	}
 	return errors.Join(j.Hub.Allowed(ctx, j.HubNamespace, there), j.Member.Allowed(ctx, "", here))
 }
@@ -411,7 +418,7 @@ func (j *join) printAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id := object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID)
+	id := property(clusterset.PropertyID)
 	id.Object["spec"] = map[string]any{"value": j.ClusterID}
 	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
 	if j.Renew || j.mine {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -188,8 +189,11 @@ func TestRenewingNeedsFewRights(t *testing.T) {
 	for _, renew := range []bool{false, true} {
 		asked := map[string]bool{}
 		reviewed := interceptor.Funcs{
-			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-				return nil // a review, which allows nothing
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				a := review.Spec.ResourceAttributes
+				asked[a.Resource], review.Status.Allowed = true, a.Verb != "*"
+				return nil
 			},
 			Apply: func(_ context.Context, _ client.WithWatch, o runtime.ApplyConfiguration,
 				_ ...client.ApplyOption) error {
@@ -203,13 +207,13 @@ func TestRenewingNeedsFewRights(t *testing.T) {
 		if err := errors.Join(j.render(t.Context()), j.checkRights(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		for _, always := range []string{"ServiceAccount", "RoleBinding"} {
+		for _, always := range []string{"ServiceAccount", "RoleBinding", "Secret", "serviceaccounts"} {
 			if !asked[always] {
 				t.Errorf("renew %v: not asked for %s", renew, always)
 			}
 		}
 		for _, once := range []string{"CustomResourceDefinition", "ValidatingAdmissionPolicy", "Deployment",
-			"ClusterProfile"} {
+			"clusterprofiles", "clusterproperties"} {
 			if asked[once] == renew {
 				t.Errorf("renew %v: asked for %s: %v", renew, once, asked[once])
 			}

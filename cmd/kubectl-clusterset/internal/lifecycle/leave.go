@@ -23,7 +23,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -77,7 +76,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if o.DryRun != nil {
 		return l.print()
 	}
-	if err := l.Member.Allowed(ctx, "", l.objects); err != nil {
+	if err := l.allowed(ctx); err != nil {
 		return err
 	}
 	if p := l.setProperty; p != nil && !l.leaving() {
@@ -119,7 +118,7 @@ func (l *leave) plan(ctx context.Context) error {
 	}
 	objects = append(objects, secret(),
 		object(hubv1alpha1.GroupVersion.WithKind("Membership"), "", hubv1alpha1.MembershipName),
-		object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", clusterset.PropertyID))
+		property(clusterset.PropertyID))
 	hub, err := l.isHub(ctx)
 	if err != nil {
 		return err
@@ -206,6 +205,34 @@ func (l *leave) evicted(ctx context.Context) error {
 	}
 	return report.Fail(remedy, "namespace %s of %s has no member %s with the kube-system UID of %s", l.HubNamespace,
 		l.Hub.Name, l.id.Spec.Value, l.Member.Name)
+}
+
+// allowed checks the rights to what leave writes. It does not check those to delete what a lost agent has created.
+func (l *leave) allowed(ctx context.Context) error {
+	w := cluster.Writes{Delete: l.objects}
+	if l.setProperty != nil { // the hub's controller deletes a member's claim
+		if !l.leaving() {
+			w.Rights = []cluster.Right{cluster.RightTo("patch", l.setProperty)}
+		}
+		return l.Member.Allowed(ctx, "", w)
+	}
+	agent, err := l.Member.Deployment(ctx, manifest.AgentDeployment)
+	if err != nil {
+		return err
+	}
+	if agent != nil { // it is stopped
+		w.Rights = []cluster.Right{cluster.RightTo("patch", agent),
+			{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace}}
+	}
+	if err := l.Member.Allowed(ctx, "", w); err != nil || len(l.claims) == 0 {
+		return err
+	}
+	var claims cluster.Writes
+	kind := inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile")
+	for _, id := range l.claims {
+		claims.Delete = append(claims.Delete, object(kind, l.HubNamespace, id))
+	}
+	return l.Hub.Allowed(ctx, l.HubNamespace, claims)
 }
 
 // stop stops the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its

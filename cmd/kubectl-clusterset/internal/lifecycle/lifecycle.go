@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -103,6 +104,11 @@ func object(gvk schema.GroupVersionKind, namespace, name string) *unstructured.U
 // secret returns the Secret with the agent's credentials, without them.
 func secret() *unstructured.Unstructured {
 	return object(corev1.SchemeGroupVersion.WithKind("Secret"), kube.SystemNamespace, clusterset.SecretHub)
+}
+
+// property returns a ClusterProperty without its value.
+func property(name string) *unstructured.Unstructured {
+	return object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", name)
 }
 
 // print writes the objects that --dry-run does not apply, and has the API server check them if asked.
