@@ -136,7 +136,7 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// refused returns whether the API server does not accept an object. Of node ports it may say that as a fault of its own.
+// refused returns whether the API server does not accept an object. Of node ports it says that as a fault of its own.
 func refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "nodePort")

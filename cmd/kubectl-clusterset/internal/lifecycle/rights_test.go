@@ -157,7 +157,7 @@ func TestWhoCannotFinishToLeaveIsRefusedFirst(t *testing.T) {
 			id := &aboutv1beta1.ClusterProperty{ObjectMeta: in("", clusterset.PropertyID)}
 			id.Spec.Value, id.ManagedFields = "east", []metav1.ManagedFieldsEntry{{Manager: "clusterset-controller",
 				Operation: "Update", APIVersion: "about.k8s.io/v1beta1", FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:value":{}}}`)}}}
+				FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:value":{}}}`)}}
 			set := &aboutv1beta1.ClusterProperty{ObjectMeta: in("", clusterset.PropertySet)}
 			set.Spec.Value = "blue"
 			agent := &appsv1.Deployment{ObjectMeta: in(kube.SystemNamespace, "clusterset-controller")}
