@@ -277,7 +277,11 @@ func keyboard(ctx context.Context, t *testing.T) {
 	press(kb.ArrowDown, "web.shop")
 	run(ctx, t, "Enter", chromedp.KeyEvent(kb.Enter))
 	until(ctx, t, limit, "#explain-body", "http 8080/TCP", "an older export uses its name for another port")
-	press(kb.Escape, "web.shop")
+	run(ctx, t, "Escape", chromedp.KeyEvent(kb.Escape))
+	eval[bool](ctx, t, `new Promise((closed) => {
+		const look = () => $("explain").open ? requestAnimationFrame(look) : closed(true);
+		look();
+	})`)
 	press(kb.ArrowUp, "filter")
 	eval[bool](ctx, t, `$("filter").value = "", $("filter").dispatchEvent(new Event("input"))`)
 	press(kb.ArrowDown, "cart.shop")
