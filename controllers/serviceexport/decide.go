@@ -104,6 +104,10 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 	}
 	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
 	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
+	if w := s.shown; w != nil && w.Spec.Withdrawn && record.ExportedAt.Equal(w.Spec.ExportedAt) {
+		// The copy that said so is lost. Members that have missed the withdrawal must see another export.
+		record.ExportedAt = new(metav1.NewTime(record.ExportedAt.Add(time.Second)))
+	}
 	return record, leftOut, metav1.Condition{}
 }
 

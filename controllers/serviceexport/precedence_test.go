@@ -79,3 +79,31 @@ func TestC1SinceWhenAnExportCounts(t *testing.T) {
 		t.Errorf("%+v", valid)
 	}
 }
+
+// TestC1TheCopyOfAWithdrawalIsLost: members that have missed the withdrawal see another export all the same.
+func TestC1TheCopyOfAWithdrawalIsLost(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", 1))
+	m.settle(10)
+	was := m.record().Spec.ExportedAt
+	later := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		m.now = m.now.Add(time.Hour)
+		m.settle(10)
+	}
+	later("deleting the Service", m.local.Delete(t.Context(), svc(nil)))
+	if !m.record().Spec.Withdrawn {
+		t.Fatal("not withdrawn")
+	}
+	if err := m.local.Delete(t.Context(), m.copied()); err != nil {
+		t.Fatal(err)
+	}
+	later("creating the Service", m.local.Create(t.Context(), svc(nil)))
+	is := m.record().Spec
+	if is.Withdrawn || !is.ExportedAt.After(was.Time) || !is.ExportedAt.Equal(m.copied().Spec.ExportedAt) {
+		t.Errorf("it was exported at %v, and again at %v, as its copy says at %v", was, is.ExportedAt,
+			m.copied().Spec.ExportedAt)
+	}
+}
