@@ -159,7 +159,8 @@ func TestCachesFillSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{mgr: mgr, optional: list[:len(list)-1], absent: map[string]error{}, list: []kube.Controller{{Watches: []kube.Watch{
+	a := &Agent{mgr: mgr, optional: list[:len(list)-1], absent: map[string]error{}}
+	a.list = []kube.Controller{{Watches: []kube.Watch{
 		{
 			Side:   kube.Local,
 			Object: &mcsv1beta1.ServiceImport{},
@@ -167,7 +168,7 @@ func TestCachesFillSideBySide(t *testing.T) {
 		{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}},
 		{Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true},
 		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
-	}}}}
+	}}}
 	for name, step := range map[string]func(context.Context) error{
 		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.checkOptional,
 	} {

@@ -279,7 +279,7 @@ func keyboard(ctx context.Context, t *testing.T) {
 	until(ctx, t, limit, "#explain-body", "http 8080/TCP", "an older export uses its name for another port")
 	run(ctx, t, "Escape", chromedp.KeyEvent(kb.Escape))
 	eval[bool](ctx, t, `new Promise((closed) => {
-		const look = () => $("explain").open ? requestAnimationFrame(look) : closed(true);
+		const look = () => opened ? requestAnimationFrame(look) : closed(true); // the event takes the focus back
 		look();
 	})`)
 	press(kb.ArrowUp, "filter")
