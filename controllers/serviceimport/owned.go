@@ -149,8 +149,8 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// none removes the conditions Imported and EndpointsImported where nothing is to be imported.
-func (r reporter) none(ctx context.Context, s *snapshot) error {
+// clear removes the conditions Imported and EndpointsImported where nothing is to be imported.
+func (r reporter) clear(ctx context.Context, s *snapshot) error {
 	return errors.Join(r.accept(ctx, s), r.lost(ctx, s, &foundSources{}))
 }
 

@@ -69,7 +69,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.none(ctx, &s), r.createNamespace(ctx, &s))
+		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.clear(ctx, &s), r.createNamespace(ctx, &s))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -98,7 +98,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	if s.refuses {
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
-		if err := (reporter{r.Config}).none(ctx, s); err != nil {
+		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
 			return 0, err
 		}
 		return r.retire(ctx, s)
@@ -121,7 +121,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	case !exported:
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
-		if err := (reporter{r.Config}).none(ctx, s); err != nil {
+		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
 			return 0, err
 		}
 		return r.retire(ctx, s)
