@@ -97,9 +97,10 @@ var Reasons = map[string]Reason{
 	"RightsMissingHere": {Condition: "Permitted", Command: joinCommand,
 		Means:  "A role or a binding of the agent is missing or older than the agent.",
 		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
-	"RightsMissingOnHub": {Condition: "Permitted", Command: initCommand,
-		Means:  "A role or a binding of this member is missing on the hub or older than the agent.",
-		Remedy: "As an admin of the hub: `kubectl clusterset init --hub-context=HUB`, then " + join + "."},
+	"RightsMissingOnHub": {Condition: "Permitted", Command: joinCommand,
+		Means: "A binding of this member is missing on the hub, or a role there is older than the agent.",
+		Remedy: "As an admin of the hub: " + join + ". After an upgrade of the agent, before it " +
+			"`kubectl clusterset init --hub-context=HUB`."},
 
 	"Disjoint": {Condition: "RangesDisjoint", Means: "No range that a member reports overlaps those of this cluster."},
 	"NoPodRanges": {Condition: "RangesDisjoint", Unknown: true,
