@@ -119,6 +119,15 @@ func answered(text string) bool {
 	return has(text, func(b corefile.Block) bool { return b.Stanza("multicluster", zone) != nil })
 }
 
+// answered53 is answered for plain DNS at port 53, where our Deployment listens.
+func answered53(text string) bool {
+	return has(text, func(b corefile.Block) bool {
+		return b.Stanza("multicluster", zone) != nil && slices.ContainsFunc(b.Keys, func(k corefile.Key) bool {
+			return k.Scheme == "" && k.Port == "53"
+		})
+	})
+}
+
 // serves reports whether a Corefile has a server block for the zone.
 func serves(text string) bool { return has(text, forZone) }
 

@@ -538,6 +538,44 @@ func TestOptionsInOurBlockStay(t *testing.T) {
 	}
 }
 
+// TestOptionsOfOurCoreDNSStay: users change its Corefile, as docs/troubleshoot.md says. One that does not answer is
+// repaired.
+func TestOptionsOfOurCoreDNSStay(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", besideService())
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	config := &corev1.ConfigMap{}
+	install := func(text string) string {
+		if text != "" {
+			config.Data["Corefile"] = text
+			if err := here.Update(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside})
+		if err == nil {
+			err = here.Get(t.Context(), client.ObjectKey{Namespace: besideNamespace, Name: besideName}, config)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.Data["Corefile"]
+	}
+	installed := install("")
+	const line = "    multicluster clusterset.local\n"
+	edited := strings.Replace(installed, line, "    multicluster clusterset.local {\n        prefer local\n    }\n", 1)
+	if got := install(edited); edited == installed || got != edited {
+		t.Errorf("edited as\n%s\nit becomes\n%s", edited, got)
+	}
+	for name, broken := range map[string]string{
+		"mistyped":     strings.Replace(installed, line, "    multiclutser\n", 1),
+		"another port": strings.Replace(edited, "clusterset.local:53 ", "clusterset.local:54 ", 1),
+	} {
+		if got := install(broken); got != installed {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // TestThePortIsThatOfPlainDNS, which the Service maps port 53 to.
 func TestThePortIsThatOfPlainDNS(t *testing.T) {
 	for text, want := range map[string]string{
@@ -742,6 +780,27 @@ func TestWhatHelmInstalledIsHelmsToUninstall(t *testing.T) {
 	}
 	if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
 		t.Errorf("it is gone: %v", err)
+	}
+}
+
+// TestWhatHelmInstalledIsHelmsToChange, and the cluster's DNS forwards the zone to it.
+func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
+	helms := besideDeployment()
+	helms.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
+	here := load(t, "testdata/kubeadm.yaml", besideService(), helms)
+	var out strings.Builder
+	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
+	if err != nil || !strings.Contains(out.String(), "helm upgrade dns -n clusterset-dns") ||
+		strings.Contains(out.String(), "apply ") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
+		t.Errorf("it runs %s, and the Corefile is\n%s", got, s.Corefile())
 	}
 }
 

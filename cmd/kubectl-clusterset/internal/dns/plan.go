@@ -75,6 +75,14 @@ func (s *State) Mode() Mode {
 // original returns the image that ours replaced, or "".
 func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
+// release returns the Helm release that our CoreDNS beside the cluster's DNS belongs to, or "".
+func (s *State) release() string {
+	if s.Beside == nil {
+		return ""
+	}
+	return s.Beside.Annotations["meta.helm.sh/release-name"]
+}
+
 // Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
 func (s *State) Running() string {
 	switch s.Mode() {
@@ -201,8 +209,16 @@ func (p *Plan) corefile(s *State, block string) error {
 }
 
 func (p *Plan) beside(s *State) (err error) {
-	if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
+	if release := s.release(); release != "" {
+		p.Image = s.Running()
+		p.Notes = append(p.Notes, "our CoreDNS stays as Helm installed it; to change its image or options: helm "+
+			"upgrade "+release+" -n "+besideNamespace)
+	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
+	} else if s.BesideConfig != nil && answered53(s.BesideConfig.Data["Corefile"]) { // with the user's options
+		p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "ConfigMap"
+		})
 	}
 	to := s.address()
 	if text := s.Imported(); !ours(text) && sentTo(text, to) {
@@ -352,7 +368,7 @@ func Uninstall(s *State) (*Plan, error) {
 		if p.Distribution.Forward == platform.ByHand || serves(text) {
 			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
 		}
-		if release := s.Beside.Annotations["meta.helm.sh/release-name"]; release != "" {
+		if release := s.release(); release != "" {
 			p.Notes = append(p.Notes, "our CoreDNS stays: helm uninstall "+release+" -n "+besideNamespace)
 			return p, nil
 		}

@@ -49,9 +49,11 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
-	r.Say("%s: applying what our CoreDNS needs", r.Name)
-	if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
-		return err
+	if len(p.Objects) > 0 { // else Helm's
+		r.Say("%s: applying what our CoreDNS needs", r.Name)
+		if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
+			return err
+		}
 	}
 	if p.Mode == Beside {
 		if s, p, err = r.besideRuns(ctx, w); err != nil {

@@ -43,6 +43,8 @@ type State struct {
 	Beside    *appsv1.Deployment // ours
 	Service   *corev1.Service    // ours
 
+	BesideConfig *corev1.ConfigMap // that of Beside
+
 	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
 	Granted []*unstructured.Unstructured
 	flags   report.Flags // for remedies
@@ -59,13 +61,14 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 		return nil, c.Failed(err, "listing Nodes")
 	}
 	s.Nodes = nodes.Items
-	var errs [6]error
+	var errs [7]error
 	s.KubeDNS, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
 	s.Beside, errs[1] = read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
 	s.Service, errs[2] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
 	s.Operator, errs[3] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
 	s.Upstream, errs[4] = read[*corev1.Service](ctx, c, kubeSystem, "kube-dns-upstream")
-	errs[5] = s.readNodeLocal(ctx, c)
+	s.BesideConfig, errs[5] = read[*corev1.ConfigMap](ctx, c, besideNamespace, besideName)
+	errs[6] = s.readNodeLocal(ctx, c)
 	for _, err := range errs {
 		if err != nil {
 			return nil, c.Failed(err, "reading what the cluster has for DNS")
