@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -249,5 +251,32 @@ func TestJoinTakesTheNamespaceOfTheMembership(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
+	}
+}
+
+// TestCommandsOfThePagesExist, also one whose words are in two lines.
+func TestCommandsOfThePagesExist(t *testing.T) {
+	const root = "../../../.."
+	named := regexp.MustCompile("kubectl clusterset((?:\\s+-[^\\s`]+)*\\s+[a-z]+(?:\\s+[a-z]+)?)")
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			found++
+			cmd, rest, err := New("", io.Discard, io.Discard).Find(strings.Fields(m[1]))
+			if err != nil || cmd.HasSubCommands() && len(rest) > 0 {
+				t.Errorf("%s: there is no %q", path, m[0])
+			}
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d commands: %v", found, err)
 	}
 }
