@@ -23,6 +23,7 @@ func main() {
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := command.New(version, os.Stdout, os.Stderr).ExecuteContext(ctx)
 	code, print := command.ExitCode(err)
 	if print && ctx.Err() != nil {

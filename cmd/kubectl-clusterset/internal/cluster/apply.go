@@ -242,18 +242,27 @@ func (c *Cluster) rehearse(ctx context.Context, o *unstructured.Unstructured) (k
 // ErrDeclined says that the user did not confirm.
 var ErrDeclined = report.Fail("answer y, or use --yes", "not confirmed, and nothing was written")
 
-// Confirm asks on out whether to go on, and returns ErrDeclined unless the answer in is yes. Without in, it does not
-// ask.
-func Confirm(in io.Reader, out io.Writer) error {
+// Confirm asks on out whether to go on. It returns ErrDeclined unless the answer in is yes, or the error of ctx if that
+// ends before. Without in, it does not ask.
+func Confirm(ctx context.Context, in io.Reader, out io.Writer) error {
 	if in == nil {
 		return nil
 	}
 	fmt.Fprint(out, "\nGo on? [y/N] ")
-	line, _ := bufio.NewReader(in).ReadString('\n') // nothing is no
-	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(line))) {
-		return ErrDeclined
+	answer := make(chan string, 1)
+	go func() { // nothing ends a read from a terminal
+		line, _ := bufio.NewReader(in).ReadString('\n') // nothing is no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case line := <-answer:
+		if !slices.Contains([]string{"y", "yes"}, line) {
+			return ErrDeclined
+		}
+		return nil
 	}
-	return nil
 }
 
 // Until is the function Until, and says a reason for waiting, once, if it has stood for 10 s. What passes by itself

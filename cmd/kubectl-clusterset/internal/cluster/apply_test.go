@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,5 +42,22 @@ func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	if err := Settled(ended, func(context.Context) error { end(); return early }); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestTheQuestionEndsWithItsContext: nobody answers, and the user presses Ctrl-C.
+func TestTheQuestionEndsWithItsContext(t *testing.T) {
+	in, _ := io.Pipe()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	asked := make(chan error, 1)
+	go func() { asked <- Confirm(ctx, in, io.Discard) }()
+	select {
+	case err := <-asked:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it still asks")
 	}
 }

@@ -248,7 +248,7 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 	if err := r.Allowed(ctx, "", p.writes(s, verb)); err != nil {
 		return false, err
 	}
-	return false, cluster.Confirm(r.Confirm, r.Out)
+	return false, cluster.Confirm(ctx, r.Confirm, r.Out)
 }
 
 // writes returns what a plan needs rights to.

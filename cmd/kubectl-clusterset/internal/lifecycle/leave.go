@@ -82,7 +82,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if p := l.setProperty; p != nil && !l.leaving() {
 		fmt.Fprintf(o.Out, "%s leaves ClusterSet %s, where it is the member %s: the other clusters lose its exports, "+
 			"and it loses theirs.\n", o.Member.Name, p.Spec.Value, l.memberID())
-		if err := cluster.Confirm(o.Confirm, o.Out); err != nil {
+		if err := cluster.Confirm(ctx, o.Confirm, o.Out); err != nil {
 			return err
 		}
 	}
