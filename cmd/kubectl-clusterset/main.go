@@ -24,14 +24,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := command.New(version, os.Stdout, os.Stderr).ExecuteContext(ctx)
-	code, print := command.ExitCode(err)
-	if print && ctx.Err() != nil {
-		fmt.Fprintln(os.Stderr, "interrupted; run the same command again to continue")
-		os.Exit(130)
-	}
-	if print {
-		fmt.Fprintln(os.Stderr, "error:", err)
-	}
+	cmd, err := command.New(version, os.Stdout, os.Stderr).ExecuteContextC(ctx)
+	text, code := command.Ended(cmd, err)
+	fmt.Fprint(os.Stderr, text)
 	os.Exit(code)
 }

@@ -3,6 +3,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,6 +197,27 @@ func ExitCode(err error) (code int, print bool) {
 		return e.code, e.error != errFindings
 	}
 	return 1, true
+}
+
+// Ended returns what to print at the end of a command, and its exit status. The error of an interrupted command may
+// say what was not undone.
+func Ended(cmd *cobra.Command, err error) (text string, code int) {
+	code, print := ExitCode(err)
+	if !print {
+		return "", code
+	}
+	text = fmt.Sprintln("error:", err)
+	if cmd.Context().Err() == nil {
+		return text, code
+	}
+	var e exit
+	if err == context.Canceled || errors.As(err, &e) && e.error == context.Canceled {
+		text = ""
+	}
+	if slices.Contains([]string{"init", "join", "leave"}, cmd.Name()) {
+		return "interrupted; run the same command again to continue\n" + text, 130
+	}
+	return "interrupted\n" + text, 130
 }
 
 // wrongFlag says where the flags of a command are listed.

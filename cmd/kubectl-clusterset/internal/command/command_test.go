@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -278,5 +279,44 @@ func TestCommandsOfThePagesExist(t *testing.T) {
 	})
 	if err != nil || found == 0 {
 		t.Errorf("%d commands: %v", found, err)
+	}
+}
+
+// TestAnInterruptedCommandSaysWhatFailed, such as its roll-back, and to run it again only if that continues it.
+func TestAnInterruptedCommandSaysWhatFailed(t *testing.T) {
+	const again = "interrupted; run the same command again to continue\n"
+	canceled := fmt.Errorf("reading failed: %w", context.Canceled)
+	undone := errors.Join(canceled, errors.New("rolling back failed"))
+	for _, c := range []struct {
+		command string
+		ended   bool
+		err     error
+		want    string
+		code    int
+	}{
+		{"dns install", false, nil, "", 0},
+		{"dns install", false, undone, "error: reading failed: context canceled\nrolling back failed\n", 1},
+		{"dns install", true, nil, "", 0},
+		{"dns install", true, undone, "interrupted\nerror: reading failed: context canceled\nrolling back failed\n",
+			130},
+		{"dns install", true, context.Canceled, "interrupted\n", 130},
+		{"verify", true, exit{context.Canceled, 2}, "interrupted\n", 130},
+		{"verify", true, exit{errFindings, 2}, "", 2},
+		{"join", true, context.Canceled, again, 130},
+		{"join", true, canceled, again + "error: reading failed: context canceled\n", 130},
+	} {
+		cmd, _, err := New("", io.Discard, io.Discard).Find(strings.Fields(c.command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		if c.ended {
+			end()
+		}
+		cmd.SetContext(ctx)
+		if text, code := Ended(cmd, c.err); text != c.want || code != c.code {
+			t.Errorf("%s, %v: %q, exit status %d", c.command, c.err, text, code)
+		}
+		end()
 	}
 }
