@@ -147,6 +147,20 @@ func TestAnArchiveThatLacksMuchSaysSo(t *testing.T) {
 	}
 }
 
+// TestAGatherThatFailsLeavesNoArchive: the next one would fail because there is one.
+func TestAGatherThatFailsLeavesNoArchive(t *testing.T) {
+	serve(t, nil, http.StatusServiceUnavailable)
+	file := filepath.Join(t.TempDir(), "east.tar.gz")
+	cmd := New("v0.0.0-test", io.Discard, io.Discard)
+	cmd.SetArgs([]string{"gather", "-f", file})
+	if err := cmd.ExecuteContext(t.Context()); err == nil {
+		t.Error("it does not fail")
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is %s: %v", file, err)
+	}
+}
+
 // serve makes an API server with these answers, by path, the current context east. It has another status for the rest.
 func serve(t *testing.T, answers map[string]string, otherwise int) {
 	t.Helper()

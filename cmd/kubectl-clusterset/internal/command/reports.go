@@ -264,10 +264,6 @@ and plan answer from it with --from.`,
 			if err != nil {
 				return err
 			}
-			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
-			if err != nil {
-				return report.Fail("another name: --file FILE", "writing the archive failed: %w", err)
-			}
 			source.Everything = true
 			w, err := r.read(cmd.Context(), source)
 			if err != nil {
@@ -286,10 +282,14 @@ and plan answer from it with --from.`,
 			if err != nil {
 				return err
 			}
+			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+			if err != nil {
+				return report.Fail("another name: --file FILE", "writing the archive failed: %w", err)
+			}
 			unread, err := bundle.Write(cmd.Context(), out, time.Now(), w.Snapshot, clusters, map[string][]byte{
 				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes(), "clusterset.html": page})
 			if err = errors.Join(err, out.Close()); err != nil {
-				return fmt.Errorf("writing the archive failed: %w", err)
+				return fmt.Errorf("writing the archive failed: %w", errors.Join(err, os.Remove(file)))
 			}
 			r.say("wrote %s: look through it before you give it to somebody", file)
 			if unread > 0 {
