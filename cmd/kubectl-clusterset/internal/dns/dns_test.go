@@ -136,9 +136,6 @@ func roundTrip(t *testing.T, file, name string, mode Mode) {
 	if err := p.Print(&got, ""); err != nil {
 		t.Fatal(err)
 	}
-	if p.ByHand != "" {
-		fmt.Fprintf(&got, "by hand: %s", p.ByHand)
-	}
 	golden(t, name, got.String())
 
 	if p.Mode == Beside {
@@ -832,6 +829,18 @@ func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
 	}
 	if s, err := Read(t.Context(), here); err != nil || !platform.Stock.MatchString(s.container().Image) {
 		t.Errorf("it keeps %s, %v", s.container().Image, err)
+	}
+}
+
+// TestADryRunShowsWhatIsLeftToDoByHand.
+func TestADryRunShowsWhatIsLeftToDoByHand(t *testing.T) {
+	for _, name := range []string{"rke2", "eks-addon", "gke", "openshift"} {
+		var out strings.Builder
+		r := &Runner{Cluster: load(t, "testdata/"+name+".yaml"), Out: &out, Say: t.Logf, DryRun: cluster.DryRunClient}
+		if err := r.Install(t.Context(), Wanted{Image: image}); err != nil ||
+			!strings.Contains(out.String(), "one step is yours: ") {
+			t.Errorf("%s: %v\n%s", name, err, &out)
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ func (p *Plan) Print(out io.Writer, verb string) error {
 	if p.Hint != "" {
 		report.Note(out, "!", p.Hint, "")
 	}
+	if p.ByHand != "" { // it may have a block
+		fmt.Fprintf(out, "%s one step is yours: %s\n", report.Paint(out, "!", "!"), strings.TrimSpace(p.ByHand))
+	}
 	return nil
 }
 

@@ -176,9 +176,6 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if _, set, err := r.Properties(ctx); err == nil && set != nil {
 		r.Say("%s: it stays a member of ClusterSet %s, and its Pods will not resolve %s", r.Name, set.Spec.Value, zone)
 	}
-	if p.ByHand != "" {
-		report.Note(r.Out, "!", p.ByHand, "")
-	}
 	if done, err := r.announce(ctx, s, p, "delete"); done || err != nil {
 		return err
 	}
