@@ -40,7 +40,7 @@ func edit(w *World) report.Step {
 			name += " " + d.Custom.Name
 		}
 	}
-	return report.Here("kubectl -n kube-system edit configmap " + name)
+	return dns.Edit(name)
 }
 
 // joined reports whether DNS is wanted here.

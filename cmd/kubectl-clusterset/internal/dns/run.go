@@ -105,11 +105,8 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	if selector == nil { // DNS runs elsewhere
 		return false
 	}
-	pods, err := r.Pods(ctx, namespace, selector)
-	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !ready(&p) })
-	return err == nil && len(pods) > 0 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
-		return r.askPod(ctx, &p, port, "", true) != ""
-	})
+	done, _, err := r.askAll(ctx, namespace, selector, port, "", true)
+	return err == nil && done
 }
 
 // granted returns the rights of the cluster's CoreDNS that this program applied.
@@ -428,22 +425,28 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 	want bool) error {
 	r.Say("%s: asking the Pods in %s for %s; a changed configuration takes up to two minutes", r.Name, namespace, zone)
 	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
-		pods, err := r.Pods(ctx, namespace, selector)
-		if err != nil {
-			return false, "", err
-		}
-		asked := 0
-		for i := range pods {
-			if p := &pods[i]; ready(p) {
-				asked++
-				if why := r.askPod(ctx, p, port, domain, want); why != "" {
-					return false, "Pod " + p.Name + " " + why, nil
-				}
-			}
-		}
-		return asked > 0 || !want, "no Pod is ready", nil
+		return r.askAll(ctx, namespace, selector, port, domain, want)
 	})
 	return r.Failed(err, "asking for %s", zone)
+}
+
+// askAll asks all ready Pods once, and returns whether they answer as wanted, or why they do not.
+func (r *Runner) askAll(ctx context.Context, namespace string, selector labels.Selector, port int32, domain string,
+	want bool) (done bool, why string, err error) {
+	pods, err := r.Pods(ctx, namespace, selector)
+	if err != nil {
+		return false, "", err
+	}
+	asked := 0
+	for i := range pods {
+		if p := &pods[i]; ready(p) {
+			asked++
+			if why := r.askPod(ctx, p, port, domain, want); why != "" {
+				return false, "Pod " + p.Name + " " + why, nil
+			}
+		}
+	}
+	return asked > 0 || !want, "no Pod is ready", nil
 }
 
 // askPod returns what a Pod does instead of answering as wanted, or "".

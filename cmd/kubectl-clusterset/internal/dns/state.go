@@ -231,10 +231,12 @@ func (s *State) Imported() string {
 	return out.String()
 }
 
-// edit returns the command that edits a ConfigMap of the cluster's DNS.
-func (s *State) edit(configMap string) string {
-	return s.flags.Here("kubectl -n kube-system edit configmap " + configMap)
+// Edit returns the step that edits ConfigMaps of the cluster's DNS, which kubectl takes by their names.
+func Edit(configMaps string) report.Step {
+	return report.Here("kubectl -n kube-system edit configmap " + configMaps)
 }
+
+func (s *State) edit(configMap string) string { return s.flags.Step(Edit(configMap)) }
 
 // Corefile returns the cluster's Corefile, or "".
 func (s *State) Corefile() string {
