@@ -234,17 +234,20 @@ func (c *Corefile) For(zone, port string) *Block {
 	return nil
 }
 
-// ClusterDomain is the cluster's own domain: the first zone of the plugin kubernetes, which is one of its server block
-// if its line names none. The default is Kubernetes'.
+// ClusterDomain is the cluster's own domain: the first zone of the plugin kubernetes that is not a reverse one. If its
+// line names none, the zones are those of its server block. The default is Kubernetes'.
 func (c *Corefile) ClusterDomain() string {
 	for i := range c.Blocks {
 		for _, l := range c.Blocks[i].All("kubernetes") {
-			if len(l.Args()) > 0 {
-				return Normal(l.Args()[0])
+			zones := slices.Clone(l.Args())
+			if len(zones) == 0 {
+				for _, k := range c.Blocks[i].Keys {
+					zones = append(zones, k.Zone)
+				}
 			}
-			for _, k := range c.Blocks[i].Keys {
-				if k.Zone != "" && !Covers("arpa", k.Zone) {
-					return k.Zone
+			for _, z := range zones {
+				if z = Normal(z); z != "" && !Covers("arpa", z) {
+					return z
 				}
 			}
 		}

@@ -152,9 +152,11 @@ func TestSentOnIsWhatIsGivenAwayOnPurpose(t *testing.T) {
 // TestTheClusterDomainIsThatOfKubernetes, or of its server block.
 func TestTheClusterDomainIsThatOfKubernetes(t *testing.T) {
 	for text, want := range map[string]string{
-		".:53 {\n kubernetes Corp.Example. in-addr.arpa\n}":                     "corp.example",
-		".:53 {\n errors\n}\n10.in-addr.arpa corp.example:53 {\n kubernetes\n}": "corp.example",
-		".:53 {\n errors\n}": "cluster.local",
+		".:53 {\n kubernetes Corp.Example. in-addr.arpa\n}":                       "corp.example",
+		".:53 {\n errors\n}\n10.in-addr.arpa corp.example:53 {\n kubernetes\n}":   "corp.example",
+		".:53 {\n kubernetes in-addr.arpa ip6.arpa corp.example {\n ttl 30\n}\n}": "corp.example",
+		".:53 {\n kubernetes in-addr.arpa\n}":                                     "cluster.local",
+		".:53 {\n errors\n}":                                                      "cluster.local",
 	} {
 		if got := parse(t, text).ClusterDomain(); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
