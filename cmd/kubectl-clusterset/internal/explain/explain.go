@@ -112,11 +112,13 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 			full = true
 		}
 	}
-	labels := strings.Split(strings.TrimSuffix(short, ".svc"), ".")
-	if full && len(labels) > 2 { // of an endpoint or a port
-		labels = labels[len(labels)-2:]
-	}
-	if len(labels) == 1 && namespace != "" {
+	labels := strings.Split(short, ".")
+	switch n := len(labels); {
+	case full && n > 2: // of an endpoint or a port
+		labels = labels[n-2:]
+	case !full && n > 2 && labels[n-1] == "svc": // web.svc is in a namespace of that name
+		labels = labels[:n-1]
+	case !full && n == 1 && namespace != "":
 		labels = append(labels, namespace)
 	}
 	for _, l := range labels {

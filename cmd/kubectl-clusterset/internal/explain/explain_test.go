@@ -129,6 +129,17 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 			t.Errorf("%v: %v %v", in, got, err)
 		}
 	}
+	// A Service may be in a namespace that is called svc.
+	for _, in := range []string{"web.svc", "web.svc.svc"} {
+		if got, err := explain.ParseName(in, "default"); err != nil || got.String() != "svc/web" {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"web.svc.clusterset.local", "svc.clusterset.local"} {
+		if got, err := explain.ParseName(in, "shop"); err == nil {
+			t.Errorf("%q: %v", in, got)
+		}
+	}
 	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop",
 		"web.shop.svc.cluster.example", "-.shop"} {
 		if got, err := explain.ParseName(in, ""); err == nil ||
