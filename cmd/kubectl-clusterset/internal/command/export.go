@@ -24,7 +24,8 @@ func newExport(r *root) *cobra.Command {
 		Use: "export NAME...", Short: "Export Services to the ClusterSet, or withdraw them with --delete",
 		Long: `Export Services to the ClusterSet: for each, a ServiceExport of its name is created, or deleted with
 --delete. NAME is that of a Service in the namespace of --namespace, or SERVICE.NAMESPACE. With -l or
---all, the Services are those of the namespace.`,
+--all, the Services are those of the namespace. --delete --all also deletes ServiceExports whose Service
+is gone.`,
 		Example: `  kubectl clusterset export web.shop --context east
   kubectl clusterset export -n shop -l app=web --context east
   kubectl clusterset export web.shop --delete --context east`,

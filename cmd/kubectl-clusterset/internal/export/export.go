@@ -63,7 +63,8 @@ func Run(ctx context.Context, c *cluster.Cluster, o *Options) (lines []string, e
 	return lines, nil
 }
 
-// selected returns the Services that a selector matches and that can be exported, or, to delete exports, that are.
+// selected returns the Services that a selector matches and that can be exported; to delete exports, those of Services
+// that it matches, or all.
 func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.NamespacedName, err error) {
 	selector, err := labels.Parse(o.Selector)
 	if err != nil {
@@ -74,21 +75,24 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 	if err := c.List(ctx, &services, in, client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, c.Failed(err, "listing Services in %s", o.Namespace)
 	}
-	var exports mcsv1beta1.ServiceExportList
-	if err := c.List(ctx, &exports, in); err != nil {
-		return nil, failed(ctx, c, err, "listing", types.NamespacedName{Namespace: o.Namespace})
-	}
-	exported := map[string]bool{}
-	for i := range exports.Items {
-		exported[exports.Items[i].Name] = true
-	}
+	matched := map[string]bool{}
 	for i := range services.Items {
 		s := &services.Items[i]
-		if s.Spec.Type == corev1.ServiceTypeExternalName || kube.Owned(s) || s.Name == "kubernetes" ||
-			o.Delete && !exported[s.Name] {
-			continue
+		matched[s.Name] = true
+		if !o.Delete && s.Spec.Type != corev1.ServiceTypeExternalName && !kube.Owned(s) && s.Name != "kubernetes" {
+			out = append(out, client.ObjectKeyFromObject(s))
 		}
-		out = append(out, client.ObjectKeyFromObject(s))
+	}
+	if o.Delete {
+		var exports mcsv1beta1.ServiceExportList
+		if err := c.List(ctx, &exports, in); err != nil {
+			return nil, failed(ctx, c, err, "listing", types.NamespacedName{Namespace: o.Namespace})
+		}
+		for i := range exports.Items {
+			if e := &exports.Items[i]; o.All || matched[e.Name] {
+				out = append(out, client.ObjectKeyFromObject(e))
+			}
+		}
 	}
 	if len(out) == 0 {
 		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get services --show-labels"),

@@ -61,7 +61,8 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 	}
 }
 
-// TestServicesAreSelected by their labels, or all that can be exported; what is deleted is what is exported.
+// TestServicesAreSelected by their labels, or all that can be exported. To delete all is to delete all exports, also
+// without a Service.
 func TestServicesAreSelected(t *testing.T) {
 	service := func(name string, labels map[string]string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels}}
@@ -70,6 +71,7 @@ func TestServicesAreSelected(t *testing.T) {
 	alias.Spec.Type = corev1.ServiceTypeExternalName
 	c := &cluster.Cluster{Name: "this cluster"}
 	c.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gone"}},
 		service("web", map[string]string{"app": "web"}), service("db", nil), alias,
 		service("derived-x", map[string]string{derived.LabelManagedBy: kube.Manager})).Build()
 	for _, step := range []struct {
@@ -77,11 +79,12 @@ func TestServicesAreSelected(t *testing.T) {
 		want string
 	}{
 		{Options{Selector: "app=nothing"}, "no Service in namespace shop is selected"},
-		{Options{All: true, Delete: true}, "no Service in namespace shop is selected"},
+		{Options{Selector: "app=web", Delete: true}, "no Service in namespace shop is selected"},
 		{Options{Selector: "app=web"}, "serviceexport/web created"},
 		{Options{All: true}, "serviceexport/db created serviceexport/web unchanged"},
 		{Options{Selector: "app=web", Delete: true}, "serviceexport/web deleted"},
-		{Options{All: true, Delete: true}, "serviceexport/db deleted"},
+		{Options{Selector: "app!=web", Delete: true}, "serviceexport/db deleted"},
+		{Options{All: true, Delete: true}, "serviceexport/gone deleted"},
 	} {
 		step.o.Namespace, step.o.DryRun = "shop", cluster.DryRunNone
 		lines, err := Run(t.Context(), c, &step.o)
