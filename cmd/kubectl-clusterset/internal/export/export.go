@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -112,12 +111,15 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
 	}
-	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	if write {
-		err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager))
-	}
-	if apierrors.IsAlreadyExists(err) {
+	existing, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
+	switch {
+	case err != nil:
+		return "", failed(ctx, c, err, "reading", name)
+	case existing != nil:
 		return "serviceexport/" + name.Name + " unchanged", nil
+	case write:
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+		err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager))
 	}
 	return "serviceexport/" + name.Name + " created", failed(ctx, c, err, "creating", name)
 }

@@ -42,6 +42,8 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 		{name: "web", dryRun: cluster.DryRunServer, says: "created"},
 		{name: "web", dryRun: cluster.DryRunNone, says: "created", exportedBy: 1},
 		{name: "web", dryRun: cluster.DryRunNone, says: "unchanged", exportedBy: 1},
+		{name: "web", dryRun: cluster.DryRunClient, says: "unchanged", exportedBy: 1},
+		{name: "web", dryRun: cluster.DryRunServer, says: "unchanged", exportedBy: 1},
 		{delete: true, name: "web", dryRun: cluster.DryRunClient, says: "deleted", exportedBy: 1},
 		{delete: true, name: "web", dryRun: cluster.DryRunServer, says: "deleted", exportedBy: 1},
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, says: "deleted"},
