@@ -93,16 +93,6 @@ var hidden = map[string]string{
 // Standby reports whether the endpoints of an imported slice carry no traffic of a VIP, by preference.
 func Standby(imported *discoveryv1.EndpointSlice) bool { return imported.Labels[LabelStandby] != "" }
 
-// isHidden reports whether no kube-proxy reads a slice.
-func isHidden(slice *discoveryv1.EndpointSlice) bool {
-	for name := range hidden {
-		if _, found := slice.Labels[name]; found {
-			return true
-		}
-	}
-	return false
-}
-
 // readersLabels are the labels by which readers choose slices: a slice has no other ones of these than it should.
 var readersLabels = []string{
 	discoveryv1.LabelServiceName, mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, LabelImport, LabelCluster,

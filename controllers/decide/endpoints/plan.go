@@ -79,8 +79,8 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	return c
 }
 
-// Additive returns desired with the ports, the traffic and the endpoints on their way to another slice that existing
-// slices have, so that writing it takes nothing away.
+// Additive returns desired with the ports, and the endpoints on their way to another slice, that existing slices have,
+// so that writing it takes nothing away.
 func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	have, moving := byName(existing), missing(desired, existing)
 	out := slices.Clone(desired)
@@ -100,15 +100,11 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 			b := backend{ep.Addresses[0], isReady(&ep)}
 			return !moving[b] || arrived[b]
 		})
-		stopsTraffic := isHidden(d) && !isHidden(e)
-		if len(ports) == 0 && len(left) == 0 && !stopsTraffic {
+		if len(ports) == 0 && len(left) == 0 {
 			continue
 		}
 		both := d.DeepCopy()
 		both.Ports, both.Endpoints = append(both.Ports, ports...), append(both.Endpoints, left...)
-		if stopsTraffic {
-			maps.DeleteFunc(both.Labels, func(name, _ string) bool { _, ok := hidden[name]; return ok })
-		}
 		out[i] = both
 	}
 	return out

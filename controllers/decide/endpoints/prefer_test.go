@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -240,18 +239,4 @@ func TestT2BackAfterHysteresis(t *testing.T) {
 	step(0, all, "b", 10*time.Second)
 	w.preference = "local,any" // another preference holds at once
 	step(0, all, "a", 0)
-}
-
-// TestC9OldSlicesCarryTraffic until there are traffic slices: an older agent let kube-proxy read imported slices.
-func TestC9OldSlicesCarryTraffic(t *testing.T) {
-	loud, quiet := &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSlice{}
-	loud.Name, quiet.Name = "s", "s"
-	quiet.Labels = maps.Clone(hidden)
-	if isHidden(Additive([]*discoveryv1.EndpointSlice{quiet},
-		[]*discoveryv1.EndpointSlice{loud})[0]) {
-		t.Error("traffic is taken before any is given")
-	}
-	if !isHidden(quiet) {
-		t.Error("the desired slice was changed")
-	}
 }
