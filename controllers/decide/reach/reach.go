@@ -93,8 +93,12 @@ func Restored(s Stored, now time.Time) Member {
 	switch {
 	case s.Since.IsZero():
 		return Member{}
-	case s.State == Answers, s.State == Serving:
-		m.alive = now // as the earlier process knew it to its end
+	case s.State == Answers:
+		m.alive = now                       // as the earlier process knew it to its end
+		m.answered = now.Add(-suspectAfter) // Since is when it began to answer; one more silent round makes it suspect
+		return m
+	case s.State == Serving:
+		m.alive = now
 		return m
 	case s.State == Silent:
 		return m

@@ -291,10 +291,13 @@ func TestF4AnOldExpirationNeedsSilenceAsLong(t *testing.T) {
 
 // TestF4ARestartForgetsNoSignOfLife, and makes none.
 func TestF4ARestartForgetsNoSignOfLife(t *testing.T) {
-	long := start.Add(-30 * time.Minute)
 	for state, want := range map[State]bool{Answers: false, Serving: false, Silent: true, Unreachable: true} {
+		since := start.Add(-30 * time.Minute)
+		if state == Answers {
+			since = start.Add(-48 * time.Hour) // that it began long ago says nothing of when it last answered
+		}
 		p := newPlay(t)
-		p.m = Restored(Stored{State: state, Since: long}, p.now)
+		p.m = Restored(Stored{State: state, Since: since}, p.now)
 		p.rounds(1, Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
 		if state == Unreachable {
 			p.rounds(1, Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
