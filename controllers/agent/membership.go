@@ -110,8 +110,8 @@ func (a *Agent) enter(ctx context.Context) error {
 		a.log.WithValues("remedy", "kubectl clusterset doctor"),
 		"membership",
 		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
-		func(ctx context.Context) error {
-			err := a.gate.Enter(ctx)
+		func(attempt context.Context) error {
+			err := a.gate.Enter(attempt)
 			a.seen.set(func(s *seen) { s.answer, s.notMember = err, err })
 			if err == nil {
 				a.waiting.Store(nil)
@@ -122,7 +122,9 @@ func (a *Agent) enter(ctx context.Context) error {
 			}
 			reason := err.Error()
 			a.waiting.Store(&reason)
-			if _, failed := a.health.Report(ctx); failed != nil {
+			report, cancel := context.WithTimeout(ctx, attemptTimeout) // the attempt may have used up its own
+			defer cancel()
+			if _, failed := a.health.Report(report); failed != nil {
 				a.log.Info("writing the Membership failed", "reason", failed.Error())
 			}
 			return err

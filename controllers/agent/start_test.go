@@ -2,19 +2,24 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -25,7 +30,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // unsynced is a cache that never syncs, and tells what it is asked for.
@@ -209,4 +217,39 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 	if fmt.Sprint(order) != "[changed a b]" {
 		t.Errorf("looked at in the order %v", order)
 	}
+}
+
+// TestAnAttemptThatTakesTooLongIsReported: the Membership states why this cluster is no member, though the attempt has
+// used up its time.
+func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		local := fake.NewClientBuilder().WithScheme(Scheme()).WithStatusSubresource(&hubv1alpha1.Membership{}).
+			WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client,
+				sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				end()
+				return c.SubResource(sub).Patch(t.Context(), o, p, opts...)
+			}}).Build()
+		a := &Agent{log: logr.Discard()}
+		a.gate = &membership.Gate{Cluster: "east", Local: local, Hub: func() (client.Client, error) {
+			time.Sleep(time.Hour)
+			return nil, errors.New("no answer")
+		}}
+		a.health = health.New(health.Config{
+			LocalNow: local, Hub: func() client.Client { return nil },
+			Seen:   func() (f decide.Facts) { a.seen.set(func(s *seen) { f.Answer = s.answer }); return f },
+			Rights: func(context.Context) (here, onHub []string) { return nil, nil }, Now: time.Now,
+		})
+		time.AfterFunc(2*time.Hour, end)
+		_ = a.enter(ctx) // it ends with ctx
+		var m hubv1alpha1.Membership
+		err := local.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, &m)
+		reported := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionHubReachable)
+		if err != nil || reported == nil || reported.Status != "False" {
+			t.Errorf("%+v, %v", m, err)
+		}
+	})
 }
