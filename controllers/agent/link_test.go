@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -34,5 +37,30 @@ func TestAHubOfAnEarlierVersionIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "upgrade the hub first") ||
 		!strings.Contains(err.Error(), "EndpointPage") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDiscoveryOfASilentHubEndsWithItsCaller: of a hub that is gone, and whose address drops what it is sent, a forced
+// leave waits for no more than it has time for.
+func TestDiscoveryOfASilentHubEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) {
+		return &rest.Config{Host: "https://" + silent.Addr().String()}, nil
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	hub, err := a.dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = hub.List(ctx, &hubv1alpha1.ClusterSetList{})
+	if took := time.Since(began); err == nil || took > 5*time.Second {
+		t.Errorf("%v after %v", err, took)
 	}
 }

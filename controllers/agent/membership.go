@@ -56,11 +56,15 @@ func versionReader(cfg *rest.Config) (func(context.Context) (string, error), err
 	}, nil
 }
 
-// dial returns an uncached client of the hub.
-func (a *Agent) dial() (client.Client, error) {
+// dial returns an uncached client of the hub. No request of it takes longer than an attempt, or than ctx has left.
+func (a *Agent) dial(ctx context.Context) (client.Client, error) {
 	cfg, err := a.hub()
 	if err != nil {
 		return nil, err
+	}
+	cfg.Timeout = attemptTimeout // also of discovery
+	if end, limited := ctx.Deadline(); limited {
+		cfg.Timeout = max(min(cfg.Timeout, time.Until(end)), 1) // 0 would be none
 	}
 	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
 }

@@ -234,7 +234,7 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 				return c.SubResource(sub).Patch(t.Context(), o, p, opts...)
 			}}).Build()
 		a := &Agent{log: logr.Discard()}
-		a.gate = &membership.Gate{Cluster: "east", Local: local, Hub: func() (client.Client, error) {
+		a.gate = &membership.Gate{Cluster: "east", Local: local, Hub: func(context.Context) (client.Client, error) {
 			time.Sleep(time.Hour)
 			return nil, errors.New("no answer")
 		}}

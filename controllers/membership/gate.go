@@ -30,13 +30,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Gate makes a cluster a member, and ends its membership. Its clients do not read caches.
+// Gate makes a cluster a member, and ends its membership. Its clients do not read caches. Hub returns one that also
+// ends discovery, which takes no context, by the deadline of ctx.
 type Gate struct {
 	Cluster      string // the cluster ID
 	Given        bool   // whether the user gave the ID to this agent, instead of the ClusterProperty
 	HubNamespace string
 	Local        client.Client
-	Hub          func() (client.Client, error)
+	Hub          func(ctx context.Context) (client.Client, error)
 	Token        func() (string, error) // the token that Hub uses; "" if it uses something else
 	Now          func() time.Time
 
@@ -89,7 +90,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 // join claims the ID on the hub, and then writes the ClusterProperties; newID says that the one of the ID is
 // missing too.
 func (g *Gate) join(ctx context.Context, newID bool) error {
-	hub, err := g.Hub()
+	hub, err := g.Hub(ctx)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (w *world) gate() *Gate {
 		HubNamespace: "blue",
 		Local:        w.local,
 		Now:          func() time.Time { return at },
-		Hub:          func() (client.Client, error) { return w.hub, w.hubRefuses },
+		Hub:          func(context.Context) (client.Client, error) { return w.hub, w.hubRefuses },
 		Token:        func() (string, error) { return w.token, nil },
 	}
 }

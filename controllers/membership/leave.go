@@ -109,7 +109,7 @@ func (g *Gate) withdraw(ctx context.Context) error {
 }
 
 func (g *Gate) withdrawRecords(ctx context.Context) error {
-	hub, err := g.Hub()
+	hub, err := g.Hub(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (g *Gate) markLeft(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hub, err := g.Hub()
+	hub, err := g.Hub(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ type leaseVersion struct {
 // that made the Lease's last renewal is no clone. If it did not, or if the write of that fact failed, it is no
 // clone once nobody has renewed the Lease for as long as the Lease lasts.
 func (g *Gate) checkClone(ctx context.Context) (string, error) {
-	hub, err := g.Hub()
+	hub, err := g.Hub(ctx)
 	if err != nil {
 		return "", err
 	}
