@@ -93,7 +93,11 @@ const revocationTime = 10 * time.Second
 
 // waitForRevocation returns when to look again, and sends an Event if the rights must come from another binding.
 func (r *reconciler) waitForRevocation(profile *inventoryv1alpha1.ClusterProfile) reconcile.Result {
-	if r.Now().Sub(profile.DeletionTimestamp.Time) < revocationTime {
+	m, now := r.member(profile), r.Now()
+	if m.revoked.IsZero() { // not the deletionTimestamp: the deletion may be found late
+		m.revoked = now
+	}
+	if now.Sub(m.revoked) < revocationTime {
 		return reconcile.Result{RequeueAfter: revocationTime / 100} // so that the ID is free soon
 	}
 	r.Events.Event(profile, kube.Warning, ReasonRightsNotRevoked, fmt.Sprintf(

@@ -56,6 +56,7 @@ type member struct {
 	missing bool      // whether its Lease was once found missing
 	seen    observation
 	budget  *rate.Limiter // of writes to its status
+	revoked time.Time     // when this program had revoked its rights; zero before
 }
 
 // Reconcile marks a new ClusterProfile as ours, and sets its conditions from the Lease of its member. It deletes the
@@ -66,9 +67,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if profile == nil || profile.DeletionTimestamp != nil || !isOurs(profile) {
+	if profile == nil || !isOurs(profile) {
 		delete(r.members, req.Name)
-		if profile != nil && isOurs(profile) && slices.Contains(profile.Finalizers, clusterset.FinalizerRecords) {
+		return reconcile.Result{}, nil
+	}
+	if profile.DeletionTimestamp != nil {
+		if slices.Contains(profile.Finalizers, clusterset.FinalizerRecords) {
 			return r.cleanUp(ctx, profile)
 		}
 		return reconcile.Result{}, nil

@@ -142,7 +142,7 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 
 // TestID4WhatIsCreatedDuringAnEvictionIsItsPast: a member writes records until its rights are seen to be gone. The
 // departure is noted again then, before its records are deleted, so that its peers drop all of them. This machine's
-// clock says nothing of when the hub created them.
+// clock says nothing of when the hub created them, nor of when the rights were revoked: an eviction may be found late.
 func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme,
@@ -158,6 +158,11 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 		)
 	}
 }
+
+// reasons are those of the Events.
+type reasons []string
+
+func (r *reasons) Event(_ runtime.Object, _, reason, _ string) { *r = append(*r, reason) }
 
 func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Duration) {
 	now := time.Unix(1_700_000_000, 700_000_000) // by the hub's clock
@@ -218,9 +223,10 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 			},
 		}).
 		Build()
-	r := &reconciler{Config: Config{
+	var events reasons
+	r := &reconciler{members: map[string]*member{}, Config: Config{
 		Namespace: "clusterset", Hub: hub, Live: hub,
-		Now: func() time.Time { return now.Add(ahead) }, Events: noEvents{},
+		Now: func() time.Time { return now.Add(ahead) }, Events: &events,
 	}}
 	pass := func() {
 		t.Helper()
@@ -234,7 +240,13 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	if at := departure(hub); !at.Equal(profile.DeletionTimestamp) {
 		t.Errorf("while it may write, its departure is %v, want that of its ClusterProfile", at)
 	}
-	now = now.Add(3 * time.Second)
+	if len(events) > 0 {
+		t.Errorf("%q, while the API server has had no time to see the revocation", events)
+	}
+	now = now.Add(revocationTime)
+	if pass(); !slices.Equal(events, reasons{ReasonRightsNotRevoked}) {
+		t.Errorf("%q, though it may still write after %v", events, revocationTime)
+	}
 	may = false
 	pass()
 	if want := created.Add(time.Second); !noted.Time.Equal(want) {
