@@ -69,13 +69,16 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Create implements resourcelock.Interface.
+// Create implements resourcelock.Interface. After an error nothing is held: the LeaseLock then has no Lease, and fails
+// to update it without asking the API server.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.lost.Load() {
 		return errLost
 	}
 	err := l.Interface.Create(ctx, record)
-	l.held.Store(err == nil)
+	if l.held.Swap(err == nil) && apierrors.IsAlreadyExists(err) {
+		l.lost.Store(true) // another one has created it since it was deleted
+	}
 	return err
 }
 

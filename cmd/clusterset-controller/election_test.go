@@ -67,6 +67,16 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			s.holder = ""
 			_, _, _ = l.Get(t.Context())
 		}},
+		"another has recreated it": {before: func(l *lock, s *scripted) {
+			s.err = apierrors.NewAlreadyExists(resource, "x")
+			_ = l.Create(t.Context(), mine)
+			s.holder, s.err = "other", nil
+			_, _, _ = l.Get(t.Context())
+		}},
+		"it could not be recreated": {err: refused, before: func(l *lock, s *scripted) {
+			s.err = refused
+			_ = l.Create(t.Context(), mine)
+		}},
 		"given back": {
 			err:    refused,
 			before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) },
