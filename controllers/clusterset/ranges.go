@@ -78,7 +78,9 @@ func ParseBlocks(value string) (BlocksWanted, error) {
 func FormatRanges(ranges []netip.Prefix) (value string, left []netip.Prefix) {
 	var told []netip.Prefix
 	length := 0
-	for _, p := range outermost(ranges) {
+	largest := Outermost(ranges)
+	slices.SortStableFunc(largest, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
+	for _, p := range largest {
 		text := p.String()
 		if checkRange(p) != nil || len(told) == MaxRanges || length+len(text) > inventoryv1alpha1.MaxPropertyValue {
 			left = append(left, p)
@@ -95,16 +97,15 @@ func FormatRanges(ranges []netip.Prefix) (value string, left []netip.Prefix) {
 	return strings.Join(texts, " "), left
 }
 
-// outermost are the ranges that lie in no other, the largest of each family first.
-func outermost(ranges []netip.Prefix) []netip.Prefix {
+// Outermost returns the ranges that lie in no other, masked and sorted.
+func Outermost(ranges []netip.Prefix) (out []netip.Prefix) {
 	all := make([]netip.Prefix, 0, len(ranges))
 	for _, p := range ranges {
 		all = append(all, p.Masked())
 	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
-	var out []netip.Prefix
+	slices.SortFunc(all, netip.Prefix.Compare) // one that contains others is right before them
 	for _, p := range all {
-		if !slices.ContainsFunc(out, p.Overlaps) {
+		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
 			out = append(out, p)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // Grant is a block that a member owns.
@@ -80,7 +82,7 @@ func Carve(in Carving) Carved {
 	for _, k := range in.Known {
 		taken = append(taken, k.Prefix)
 	}
-	taken = outermost(taken)
+	taken = clusterset.Outermost(taken)
 	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
 	refused, lowest := map[Ask]bool{}, map[netip.Prefix]netip.Prefix{}
 	for _, t := range requests(in.Asks, have) {
@@ -188,20 +190,6 @@ func lowestFree(pool, block netip.Prefix, taken []netip.Prefix) (netip.Prefix, b
 	return block, true
 }
 
-// outermost returns the prefixes that are inside no other one, sorted. It changes all.
-func outermost(all []netip.Prefix) (out []netip.Prefix) {
-	for i := range all {
-		all[i] = all[i].Masked()
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	for _, p := range all {
-		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // overlaps returns the blocks that overlap a block or range of another member. Of two prefixes that overlap, one
 // contains the other: in sorted order, the prefixes around the current one form a stack.
 func overlaps(granted []Grant, known []Known) []Overlap {
@@ -250,7 +238,7 @@ func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 		return math.MaxUint64
 	}
 	free, touched := uint64(1)<<(length-pool.Bits()), map[netip.Prefix]bool{}
-	for _, t := range outermost(slices.Clone(taken)) {
+	for _, t := range clusterset.Outermost(taken) {
 		block := netip.PrefixFrom(t.Addr(), min(length, t.Addr().BitLen())).Masked()
 		switch {
 		case !t.Overlaps(pool) || touched[block]:

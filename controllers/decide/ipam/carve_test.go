@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 var (
@@ -107,7 +109,7 @@ func TestV6FreeBlocksCanBeCut(t *testing.T) {
 		for before := slices.Clone(taken); ; found++ {
 			p, err := allocate(
 				[]netip.Prefix{pool},
-				outermost(slices.Clone(taken)),
+				clusterset.Outermost(taken),
 				map[netip.Prefix]netip.Prefix{},
 				family,
 				length,
