@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
 // A leader whose node fails has last renewed on the hub up to 10 s before. The other replica leads at most 26 s later
@@ -92,16 +93,8 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	switch {
 	case err == nil:
 		l.held.Store(record.HolderIdentity != "") // "" releases it
-	case l.held.Load() && unanswered(err) && !l.contested():
+	case l.held.Load() && relist.Unanswered(err) && !l.contested():
 		return nil
 	}
 	return err
-}
-
-// unanswered returns whether a request got no decision: no connection, no answer in time, or an API server without its
-// store.
-func unanswered(err error) bool {
-	var status apierrors.APIStatus
-	return !errors.As(err, &status) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }

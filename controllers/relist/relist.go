@@ -157,7 +157,7 @@ func untilAnswered(ctx context.Context, try func() error) error {
 	var logged time.Time
 	for left := pauses; ; {
 		err := try()
-		if err == nil || !unanswered(err) || ctx.Err() != nil {
+		if err == nil || !Unanswered(err) || ctx.Err() != nil {
 			return err
 		}
 		if time.Since(logged) >= logEvery {
@@ -172,8 +172,8 @@ func untilAnswered(ctx context.Context, try func() error) error {
 	}
 }
 
-// unanswered returns whether no API server decided on the request: there is no answer, or it is 429 or 5xx.
-func unanswered(err error) bool {
+// Unanswered returns whether no API server decided on the request: there is no answer, or it is 429 or 5xx.
+func Unanswered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true
