@@ -26,6 +26,8 @@ import (
 const (
 	// LabelManagedBy marks what the agent created. The admission policy on deletion checks it.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// LabelServiceProxy names another service proxy than kube-proxy, which then ignores the object.
+	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
 	// AnnotationAdopt gives an object to the agent (kube.Writable). The agent removes it from what it writes.
 	AnnotationAdopt = "clusterset-dns.io/adopt"
 	// AnnotationImport names the import (namespace/name) that a derived Service belongs to.

@@ -25,6 +25,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // Annotations of an imported slice describe its source, so that it can be rebuilt while the hub does not show the
@@ -86,8 +87,8 @@ const LabelStandby = "clusterset-dns.io/standby"
 // too: for it, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those with
 // IsHeadlessService where its Gateway API or Ingress is on. So a slice gets both.
 var hidden = map[string]string{
-	corev1.IsHeadlessService:                   "",
-	"service.kubernetes.io/service-proxy-name": "none",
+	corev1.IsHeadlessService:  "",
+	derived.LabelServiceProxy: "none",
 }
 
 // Standby reports whether the endpoints of an imported slice carry no traffic of a VIP, by preference.
@@ -96,7 +97,7 @@ func Standby(imported *discoveryv1.EndpointSlice) bool { return imported.Labels[
 // readersLabels are the labels by which readers choose slices: a slice has no other ones of these than it should.
 var readersLabels = []string{
 	discoveryv1.LabelServiceName, mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, LabelImport, LabelCluster,
-	LabelStandby, corev1.IsHeadlessService, "service.kubernetes.io/service-proxy-name",
+	LabelStandby, corev1.IsHeadlessService, derived.LabelServiceProxy,
 }
 
 const sumLength = 20 // characters, in the name of an imported slice

@@ -93,7 +93,7 @@ func (imp *Import) slice(
 				mcsv1beta1.LabelSourceCluster: s.Cluster,
 				discoveryv1.LabelManagedBy:    imp.Manager,
 				corev1.IsHeadlessService:      "",
-				labelServiceProxy:             "none",
+				derived.LabelServiceProxy:     "none",
 			},
 			Annotations: map[string]string{AnnotationWeight: strconv.Itoa(int(*s.Weight))},
 			OwnerReferences: []metav1.OwnerReference{{
@@ -117,8 +117,6 @@ func (imp *Import) slice(
 	}
 	return out
 }
-
-const labelServiceProxy = "service.kubernetes.io/service-proxy-name"
 
 const infix = ".external-" // between the cluster ID and the address type in the name of a slice
 
