@@ -115,8 +115,8 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 // retention, so that other members have time to see it.
 func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
 	was := s.own
-	if was == nil {
-		was = s.shown // this cluster has lost its copy, or the hub was restored
+	if was == nil || s.shown != nil && was.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
+		was = s.shown // this cluster has lost its copy, or has an earlier one, from a backup
 	}
 	switch {
 	case was == nil: // pages without a record

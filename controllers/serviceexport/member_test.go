@@ -178,7 +178,7 @@ func valid(was, o client.Object) error {
 		groups = o.Spec.Endpoints
 		if was, ok := was.(*hubv1alpha1.ServiceExportRecord); ok {
 			if was.Spec.Withdrawn && !o.Spec.Withdrawn ||
-				!o.Spec.Withdrawn && o.Spec.ExportedAt.Before(was.Spec.ExportedAt) {
+				o.Spec.ExportedAt.Before(was.Spec.ExportedAt) {
 				return errors.New("the policy clusterset-records")
 			}
 		}

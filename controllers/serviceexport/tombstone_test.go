@@ -159,3 +159,24 @@ func TestE10AnEarlierWithdrawalIsNotTheOne(t *testing.T) {
 		t.Errorf("west has acknowledged it, and it is still there: %+v", rec)
 	}
 }
+
+// TestE10ARestoredMemberEndsALaterExport: its own copy is a withdrawal, or an export, of before. The hub lets no
+// exportedAt move back.
+func TestE10ARestoredMemberEndsALaterExport(t *testing.T) {
+	before, withdrawn, shown := exportOf(1), clusterset.Withdrawn(exportOf(1).Origin, start), exportOf(1000)
+	withdrawn.ExportedAt, shown.ExportedAt = before.ExportedAt, &metav1.Time{Time: start.Add(time.Hour)}
+	for name, own := range map[string]hubv1alpha1.ServiceExportRecordSpec{"export": before, "withdrawal": withdrawn} {
+		for _, after := range []time.Duration{day, 20 * day} {
+			m := newOwner(t, &shown, &own, "west")
+			rec := m.at(after)
+			if rec == nil || !rec.Spec.Withdrawn || !rec.Spec.ExportedAt.Equal(shown.ExportedAt) ||
+				!rec.Spec.WithdrawnAt.Equal(&metav1.Time{Time: start.Add(after)}) {
+				t.Fatalf("%s, after %v: %+v", name, after, rec)
+			}
+			m.acknowledge("west")
+			if m.at(after+time.Hour) != nil || m.copied() != nil {
+				t.Errorf("%s, after %v: it stays", name, after)
+			}
+		}
+	}
+}
