@@ -77,11 +77,11 @@ type reconciler struct{ Config }
 // Reconcile makes the DNSEndpoint of one Service what its external slices state.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	imp, err := kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, req.NamespacedName)
-	if err != nil || imp != nil && !kube.Manages(imp) { // then the slices stay as they are, too
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	want, err := r.want(ctx, req.NamespacedName, imp)
-	if err != nil {
+	if err != nil || want != nil && !kube.Manages(imp) { // then the slices stay as they are, too
 		return reconcile.Result{}, err
 	}
 	if why := r.Served(&externaldnsv1alpha1.DNSEndpoint{}); why != nil {

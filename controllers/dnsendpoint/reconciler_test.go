@@ -193,7 +193,7 @@ func TestI10NamesOfOthersImportsAreNotWritten(t *testing.T) {
 	}
 }
 
-// TestI10ATakenOverImportChangesNothing: its slices stay, and so does the DNSEndpoint.
+// TestI10ATakenOverImportChangesNothing while its slices stay. Without them there are no external names.
 func TestI10ATakenOverImportChangesNothing(t *testing.T) {
 	imp, east := imported(), outside("east", "", true, "192.0.2.1")
 	m := newMember(t, imp, &east)
@@ -201,10 +201,15 @@ func TestI10ATakenOverImportChangesNothing(t *testing.T) {
 	m.must(m.Get(t.Context(), shop, imp))
 	imp.Labels = nil
 	m.must(m.Update(t.Context(), imp))
-	m.must(m.Delete(t.Context(), &east))
+	east.Endpoints[0].Addresses = []string{"192.0.2.9"}
+	m.must(m.Update(t.Context(), &east))
 	m.writes = 0
 	if m.pass(); m.writes > 0 || m.endpoint() == nil {
 		t.Errorf("%d writes, %v", m.writes, m.endpoint())
+	}
+	m.must(m.Delete(t.Context(), &east))
+	if m.pass(); m.endpoint() != nil {
+		t.Errorf("without external names there is %v", m.endpoint().Spec)
 	}
 }
 

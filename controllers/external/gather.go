@@ -25,6 +25,7 @@ type snapshot struct {
 	name      types.NamespacedName
 	concerned bool // a record has a load balancer, or there are slices
 	foreign   bool // another program owns the import of the name (I10)
+	emptied   bool // of another program: what the agent wrote for it is to go (I11)
 	copies    []hubv1alpha1.ServiceExportRecord
 	imp       *mcsv1beta1.ServiceImport
 	slices    []discoveryv1.EndpointSlice // those of the name, and others that have a name of ours
@@ -53,6 +54,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	s.imp, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, name)
 	s.foreign = s.foreign || s.imp != nil && !kube.Manages(s.imp)
+	s.emptied = s.imp != nil && kube.Emptied(s.imp)
 	return s, err
 }
 

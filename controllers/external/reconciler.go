@@ -121,10 +121,12 @@ func unreachable(lease *coordinationv1.Lease) map[string]bool {
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
 	switch {
-	case err != nil || !s.concerned || s.foreign:
+	case err != nil || !s.concerned || s.foreign && !s.emptied:
 		return reconcile.Result{}, err
 	case !r.Fresh():
 		return reconcile.Result{RequeueAfter: recheck}, nil
+	case s.emptied:
+		return reconcile.Result{}, r.apply(ctx, &s, nil)
 	}
 	desired, err := r.decide(ctx, &s)
 	if err != nil {

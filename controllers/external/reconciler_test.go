@@ -26,6 +26,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
@@ -329,6 +330,18 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 				}}
 			})(w)
 		}, []string{up}},
+		{"another program's import is emptied (I11)", func(w *world) {
+			imported(func(i *mcsv1beta1.ServiceImport) {
+				i.Labels, i.Annotations = nil, map[string]string{imports.AnnotationFilled: ""}
+			})(w)
+			w.want(up)
+			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) {
+				r.Status.Conditions = []metav1.Condition{{
+					Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
+				}}
+			})(w)
+		}, nil},
 		{"no import", func(w *world) {
 			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			if err := w.local.Delete(w.t.Context(), imp); err != nil {

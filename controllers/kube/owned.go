@@ -38,14 +38,26 @@ func Filled(imp client.Object) bool {
 // Manages reports whether the agent writes the VIPs and the status of an import: it is Owned or Filled.
 func Manages(imp client.Object) bool { return Owned(imp) || Filled(imp) }
 
+// Emptied reports whether a Filled import has nothing in its status: it was just filled, or is being emptied.
+func Emptied(imp *mcsv1beta1.ServiceImport) bool { return Filled(imp) && len(imp.Status.Clusters) == 0 }
+
+// ClearStatus removes from the status of an import what the agent wrote, and returns the import as it is then.
+func ClearStatus(
+	ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport,
+) (*mcsv1beta1.ServiceImport, error) {
+	cleared := imp.DeepCopy()
+	if imports.ClearStatus(&cleared.Status); equality.Semantic.DeepEqual(cleared.Status, imp.Status) {
+		return cleared, nil
+	}
+	return cleared, from.Status().Patch(ctx, cleared, StatusChanges(imp))
+}
+
 // TakeBack removes from a Filled import what the agent wrote. The annotation that marks it goes last, so that a failure
 // is repeated.
 func TakeBack(ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport) error {
-	cleared := imp.DeepCopy()
-	if imports.ClearStatus(&cleared.Status); !equality.Semantic.DeepEqual(cleared.Status, imp.Status) {
-		if err := from.Status().Patch(ctx, cleared, StatusChanges(imp)); err != nil {
-			return client.IgnoreNotFound(err)
-		}
+	cleared, err := ClearStatus(ctx, from, imp)
+	if err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	was := cleared.DeepCopy()
 	imports.Clear(cleared)

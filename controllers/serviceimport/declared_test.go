@@ -1,21 +1,26 @@
 package serviceimport
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -132,6 +137,51 @@ func TestI11TheObjectStays(t *testing.T) {
 	m.annotate(clusterset.AnnotationNamespaceImport, "false")
 	m.mustPass()
 	m.wantFilled(false)
+}
+
+// TestI11ADeclaredImportIsEmptiedWhole, though a pass fails on the way: its mark goes last, also after the slices of
+// the controller external. The derived Service goes after its quarantine.
+func TestI11ADeclaredImportIsEmptiedWhole(t *testing.T) {
+	m := beside(t, declaredImport())
+	m.annotate(clusterset.AnnotationNamespaceDeclared, string(hubv1alpha1.DeclaredImportsFill))
+	m.mustPass()
+	m.wantFilled(true)
+	m.annotate(clusterset.AnnotationNamespaceDeclared, "Ignore")
+	m.keep = errors.New("not now")
+	outside := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: external.SliceName("web", "c", discoveryv1.AddressTypeIPv4),
+			Labels: map[string]string{discoveryv1.LabelManagedBy: kube.Manager},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	if err := m.local.Create(t.Context(), outside); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.pass(), m.pass()); !errors.Is(err, m.keep) {
+		t.Fatal(err)
+	}
+	m.keep = nil
+	m.mustPass()
+	if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); !kube.Emptied(imp) {
+		t.Fatalf("the mark is gone before a slice of the controller external: %+v", imp)
+	}
+	if err := m.local.Delete(t.Context(), outside); err != nil {
+		t.Fatal(err)
+	}
+	m.mustPass()
+	m.wantFilled(false)
+
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	result, err := m.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+	if err != nil || m.read(svc) == nil || result.RequeueAfter <= 0 || result.RequeueAfter > derived.Quarantine {
+		t.Errorf("in the quarantine: Service %v, again after %v: %v", m.read(svc), result.RequeueAfter, err)
+	}
+	m.later = derived.Quarantine + time.Second
+	if m.mustPass(); m.read(svc) != nil {
+		t.Errorf("after the quarantine: %+v", m.read(svc))
+	}
 }
 
 // TestI11IPsOfOthersStay, whether they were there first or came later.

@@ -145,11 +145,11 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	return err
 }
 
-func (r *reconciler) listSlices(
+func (c Config) listSlices(
 	ctx context.Context, name types.NamespacedName, index string,
 ) (out []*discoveryv1.EndpointSlice, err error) {
 	var list discoveryv1.EndpointSliceList
-	err = r.Local.List(
+	err = c.Local.List(
 		ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)},
 		client.UnsafeDisableDeepCopy,
 	)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -142,19 +143,23 @@ func vips(
 	return nil, families
 }
 
+// retirer ends imports.
+type retirer struct{ Config }
+
 // retire deletes the import and its slices when nobody exports the name any more (I2). The derived Service stays for
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
-// quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11).
-func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp) {
+// quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11):
+// what the agent wrote there goes, and the mark last, because without it no pass comes here again.
+func (r retirer) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
+	filled := s.imp != nil && kube.Filled(s.imp)
+	switch {
+	case filled && !kube.Emptied(s.imp): // the next pass goes on
+		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
+		_, err := kube.ClearStatus(ctx, r.Local, s.imp)
+		return 0, client.IgnoreNotFound(err)
+	case s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp):
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
 		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
-			return 0, err
-		}
-	}
-	if s.imp != nil && kube.Filled(s.imp) {
-		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
-		if err := kube.TakeBack(ctx, r.Local, s.imp); err != nil {
 			return 0, err
 		}
 	}
@@ -166,6 +171,25 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 			return 0, err
 		}
 	}
+	if again, err = r.quarantine(ctx, s); err != nil || !filled {
+		return again, err
+	}
+	// The controller external deletes its slices of an import that is emptied, and of none that is another program's.
+	outside, err := r.listSlices(ctx, s.name, kube.ByExternal)
+	owned := func(slice *discoveryv1.EndpointSlice) bool { return kube.Owned(slice) }
+	if err != nil || slices.ContainsFunc(outside, owned) {
+		return time.Second, err
+	}
+	return again, kube.TakeBack(ctx, r.Local, s.imp)
+}
+
+// isQuarantined returns whether a derived Service is the agent's and unused.
+func isQuarantined(svc *corev1.Service) bool {
+	return svc != nil && kube.Owned(svc) && svc.Annotations[derived.AnnotationUnusedSince] != ""
+}
+
+// quarantine keeps the unused derived Service for the quarantine, returns the rest of it, and deletes it then.
+func (r retirer) quarantine(ctx context.Context, s *snapshot) (left time.Duration, err error) {
 	if s.svc == nil || !kube.Owned(s.svc) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}

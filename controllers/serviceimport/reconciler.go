@@ -101,18 +101,19 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
 			return 0, err
 		}
-		return r.retire(ctx, s)
+		return retirer{r.Config}.retire(ctx, s)
 	}
 	e := s.decideExporters()
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if o := s.foreign(); o != nil && exported {
-		if o == client.Object(s.imp) && kube.Filled(s.imp) { // it is no longer to be filled, or has VIPs of others
-			if _, err := r.retire(ctx, s); err != nil {
+		// It is no longer to be filled, has VIPs of others, or was made while the derived Service was in quarantine.
+		if o == client.Object(s.imp) && (kube.Filled(s.imp) || isQuarantined(s.svc)) {
+			if again, err = (retirer{r.Config}).retire(ctx, s); err != nil {
 				return 0, err
 			}
 		}
-		return 0, errors.Join(reporter{r.Config}.refuse(ctx, s, o), reporter{r.Config}.lost(ctx, s, &foundSources{}))
+		return again, errors.Join(reporter{r.Config}.refuse(ctx, s, o), reporter{r.Config}.lost(ctx, s, &foundSources{}))
 	}
 	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 		return 0, err
@@ -124,7 +125,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
 			return 0, err
 		}
-		return r.retire(ctx, s)
+		return retirer{r.Config}.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:
 		if again, err = r.apply(ctx, s, &e); err != nil {
 			return 0, err

@@ -19,7 +19,7 @@ const (
 var unsplit = map[string]int{
 	"cmd/kubectl-clusterset/internal/lifecycle.join": 26,
 	"controllers/agent.Agent":                        24,
-	"controllers/serviceimport.reconciler":           40,
+	"controllers/serviceimport.reconciler":           38,
 }
 
 // TestTypesHaveOneJob: a type with more methods does several jobs. A Config with more fields is shared by several
