@@ -17,6 +17,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
@@ -87,15 +88,11 @@ func (g *Gate) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	return g.cleanRanges(ctx)
-}
-
-// cleanRanges deletes the agent's ServiceCIDRs, which stay while ordinary Services have addresses in them. It
-// removes the agent's finalizer from other ServiceCIDRs.
-func (g *Gate) cleanRanges(ctx context.Context) error {
-	listed := false
-	release := func(o client.Object) error {
-		listed = true
+	if err := g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours); err != nil {
+		return err
+	}
+	// The agent's ServiceCIDRs stay while ordinary Services have addresses in them.
+	return g.cleanOptional(ctx, &networkingv1.ServiceCIDRList{}, func(o client.Object) error {
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
 			if err := g.Local.Update(ctx, o); err != nil {
 				return client.IgnoreNotFound(err)
@@ -104,11 +101,19 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 		if !kube.Owned(o) {
 			return nil
 		}
-		return kube.Delete(ctx, g.Local, o)
-	}
-	err := kube.ForEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release)
+		return remove(o)
+	})
+}
+
+// cleanOptional calls do with every object of a kind. Without this kind, or without the right to it, the agent has made
+// none.
+func (g *Gate) cleanOptional(
+	ctx context.Context, list client.ObjectList, do func(client.Object) error, opts ...client.ListOption,
+) error {
+	listed := false
+	err := kube.ForEach(ctx, g.Local, list, func(o client.Object) error { listed = true; return do(o) }, opts...)
 	if !listed && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
-		return nil // without this kind, or without the right to it, the agent has made none
+		return nil
 	}
 	return err
 }

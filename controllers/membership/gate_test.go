@@ -22,6 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -62,6 +63,7 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme,
 		mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
+		externaldnsv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
@@ -231,7 +233,9 @@ func (w *world) settled(t *testing.T) {
 	}, &coordinationv1.Lease{
 		ObjectMeta: named(kube.SystemNamespace, "clusterset-controller"),
 	}
-	imp.Labels, slice.Labels, lease.Labels = ours, ours, ours
+	names := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-web")}
+	others := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-other")}
+	imp.Labels, slice.Labels, lease.Labels, names.Labels = ours, ours, ours, ours
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "web")}
 	export.Status.Conditions = []metav1.Condition{
 		{Type: "Valid", Status: "True"},
@@ -251,7 +255,7 @@ func (w *world) settled(t *testing.T) {
 		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),
 		Data:       map[string][]byte{"token": []byte("t")},
 	}
-	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export,
+	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export, names, others,
 		record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
 		if err := w.local.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -292,6 +296,7 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 	for what, want := range map[client.ObjectList]int{
 		&mcsv1beta1.ServiceImportList{}: 0, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
 		&hubv1alpha1.ServiceExportRecordList{}: 0, &coordinationv1.LeaseList{}: 1,
+		&externaldnsv1alpha1.DNSEndpointList{}: 1,
 	} {
 		if n := count(t, w.local, what); n != want {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -234,8 +235,8 @@ func TestWhatWaitsForTheHubAlone(t *testing.T) {
 	}
 }
 
-// TestOnlyTheListOfRangesMayBeRefused: without the right to list them, this agent has made none. While it may not let
-// go of one, it has not left.
+// TestOnlyTheListOfRangesMayBeRefused, or of DNSEndpoints: without the right to list them, this agent has made none.
+// While it may not let go of one, it has not left.
 func TestOnlyTheListOfRangesMayBeRefused(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "vips", nil)
 	for refused, fails := range map[string]bool{"": false, "list": false, "update": true, "delete": true} {
@@ -248,8 +249,11 @@ func TestOnlyTheListOfRangesMayBeRefused(t *testing.T) {
 		}
 		w.local = interceptor.NewClient(w.local.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, api client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
-				if _, ranges := l.(*networkingv1.ServiceCIDRList); ranges && refused == "list" {
-					return forbidden
+				switch l.(type) {
+				case *networkingv1.ServiceCIDRList, *externaldnsv1alpha1.DNSEndpointList:
+					if refused == "list" {
+						return forbidden
+					}
 				}
 				return api.List(ctx, l, o...)
 			},
