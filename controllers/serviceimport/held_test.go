@@ -46,7 +46,7 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}} // without a hub
 	merged := &conflict.Merged{Names: map[string]map[clusterset.PortKey]string{"a": {}}, Clusters: []string{"a"}}
 	found := r.sources(s, &exporters{managed: []*discoveryv1.EndpointSlice{slice}}, nil, merged)
-	if out := found.sources; !found.held || len(out) != 1 || len(out[0].Native) != 1 ||
+	if out := found.sources; !found.held["a"] || len(out) != 1 || len(out[0].Native) != 1 ||
 		out[0].Native[0].Addresses[0] != "10.0.0.1" {
 		t.Errorf("held %v: %+v", found.held, out)
 	}

@@ -158,13 +158,14 @@ func (r reporter) clear(ctx context.Context, s *snapshot) error {
 func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) error {
 	for _, copied := range s.copies {
 		was := meta.FindStatusCondition(copied.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
-		c, lost := found.lost[copied.Spec.ClusterID]
+		cluster := copied.Spec.ClusterID
+		c, lost := found.lost[cluster]
 		switch {
 		case lost && was != nil && was.Reason == c.Reason && c.Reason == hubv1alpha1.ReasonSliceRefused:
 			continue // with each text of an error, the write would start another pass
 		case !lost && !s.hub && was != nil && was.Reason != hubv1alpha1.ReasonSliceRefused:
 			continue // as long as the hub says nothing
-		case !lost && found.held && was != nil && was.Reason == hubv1alpha1.ReasonEndpointsRefused:
+		case !lost && found.held[cluster] && was != nil && was.Reason == hubv1alpha1.ReasonEndpointsRefused:
 			continue // what the hub does not show may be refused still
 		case !lost:
 			c.Type = hubv1alpha1.ConditionEndpointsImported

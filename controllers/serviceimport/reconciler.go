@@ -206,7 +206,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	switch {
 	case err != nil:
 		return 0, err
-	case !found.held && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp):
+	case len(found.held) == 0 && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp):
 		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
 	if back > 0 && (again == 0 || back < again) {

@@ -53,6 +53,12 @@ func (m *member) lost(cluster string) (reason, message string) {
 // TestS4TheCopySaysWhyEndpointsAreMissing, in each way in which they get lost between their cluster and this one, as
 // long as they are.
 func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
+	hold := func(m *member, cluster string) { // which says nothing about another one
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		if err := m.records(cluster, rec).Delete(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		what         string
 		change, then func(*member)
@@ -67,11 +73,12 @@ func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
 		}, func(m *member) {
 			m.page("c", 1, "10.0.2.1")
 			m.page("c", 1, "10.0.2.1")
-			b := &hubv1alpha1.ServiceExportRecord{} // another cluster is held, which says nothing about c
-			if err := m.records("b", b).Delete(t.Context(), b); err != nil {
-				t.Fatal(err)
-			}
+			hold(m, "b")
 		}, hubv1alpha1.ReasonEndpointsMissing},
+		{"an address is refused", func(m *member) { m.page("c", 1, "127.0.0.1") }, func(m *member) {
+			m.page("c", 1, "10.0.2.1")
+			hold(m, "b")
+		}, hubv1alpha1.ReasonEndpointsRefused},
 		{"a page is older, as after a restore", func(m *member) {
 			page := &hubv1alpha1.EndpointPage{}
 			name := client.ObjectKey{Namespace: "set", Name: clusterset.PageName(1, "web", "shop", "c")}

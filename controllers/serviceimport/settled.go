@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -295,7 +294,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (again ti
 func (r *reconciler) importChanged(
 	ctx context.Context, s *snapshot, want *endpoints.Import, changed []publishedSlice,
 ) (done bool, err error) {
-	plan, found := &slicePlan{name: s.name}, foundSources{lost: map[string]metav1.Condition{}}
+	plan, found := &slicePlan{name: s.name}, noSources()
 	for i := range changed {
 		p := &changed[i]
 		if _, err := endpoints.Restore(p.imported); err != nil || !kube.Writable(p.imported) {
@@ -314,7 +313,7 @@ func (r *reconciler) importChanged(
 			}
 		}
 	}
-	if found.held || len(found.lost) > 0 || len(found.sources) != len(changed) {
+	if len(found.held)+len(found.lost) > 0 || len(found.sources) != len(changed) {
 		return false, nil
 	}
 	r.report(found.findings)

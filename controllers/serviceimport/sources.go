@@ -17,10 +17,16 @@ import (
 
 // foundSources are the endpoints that the exporting clusters publish.
 type foundSources struct {
-	sources  []*endpoints.Source
-	held     bool // some stay as they were imported: what the hub shows is incomplete, older than before, or invalid
+	sources []*endpoints.Source
+	// held are the clusters with some that stay as they were imported: what the hub shows is incomplete, older than
+	// before, or invalid.
+	held     map[string]bool
 	findings []finding
 	lost     map[string]metav1.Condition // EndpointsImported of clusters whose endpoints are not all imported
+}
+
+func noSources() foundSources {
+	return foundSources{held: map[string]bool{}, lost: map[string]metav1.Condition{}}
 }
 
 // lose notes why endpoints of a cluster are not imported, and what to do.
@@ -50,7 +56,7 @@ type reader struct{ Config }
 func (r reader) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
-	out.lost = map[string]metav1.Condition{}
+	out = noSources()
 	imported := map[string][]*discoveryv1.EndpointSlice{} // by cluster
 	for _, slice := range e.managed {
 		cluster := sourceCluster(slice)
@@ -113,10 +119,12 @@ func (r reader) addCluster(
 	}
 	for _, slice := range imported {
 		if holds || !isStated[slice.Annotations[endpoints.AnnotationSource]] && newerThanRecord(slice) {
-			r.hold(out, slice)
+			r.hold(out, cluster, slice)
 		}
 	}
-	out.held = out.held || holds
+	if holds {
+		out.held[cluster] = true
+	}
 }
 
 // newerThan reports whether an imported slice, if there is one, is newer than a record or page.
@@ -178,7 +186,7 @@ func (r reader) addGroup(
 		}
 	}
 	if slice != nil && previous.NewerThan(p.created, p.revision) {
-		r.hold(out, slice)
+		r.hold(out, cluster, slice)
 		return
 	}
 	group, refused, err := clusterset.ParseGroup(p.group, r.Reserved)
@@ -188,7 +196,7 @@ func (r reader) addGroup(
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
 			"same version of clusterset-controller in both clusters", cluster, err)
 		if slice != nil {
-			r.hold(out, slice)
+			r.hold(out, cluster, slice)
 		}
 		return
 	}
@@ -207,8 +215,8 @@ func (r reader) addGroup(
 
 // hold adds the source of an imported slice as it is, without addresses that no other cluster may claim (S4):
 // --reserved-cidrs may be newer than the slice.
-func (r reader) hold(out *foundSources, slice *discoveryv1.EndpointSlice) {
-	out.held = true
+func (r reader) hold(out *foundSources, cluster string, slice *discoveryv1.EndpointSlice) {
+	out.held[cluster] = true
 	src, err := endpoints.Restore(slice)
 	if err != nil {
 		return
@@ -218,7 +226,7 @@ func (r reader) hold(out *foundSources, slice *discoveryv1.EndpointSlice) {
 		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
 	})
 	if len(src.Native) < had {
-		out.refuse(src.ClusterID, []string{"some that --reserved-cidrs has by now"})
+		out.refuse(cluster, []string{"some that --reserved-cidrs has by now"})
 	}
 	out.sources = append(out.sources, &src)
 }
