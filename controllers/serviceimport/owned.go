@@ -87,7 +87,7 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 	var copies []*hubv1alpha1.ServiceExportRecord
 	for _, rec := range s.copies {
 		if !rec.Spec.Withdrawn {
-			copies = append(copies, rec)
+			copies = append(copies, r.current(s, rec))
 			continue
 		}
 		// Its Service may be exported again.
@@ -99,8 +99,10 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 		return nil // all copies are lost, and so is the place for the condition
 	}
 	marked := copies // one that has the condition shows that an Event was raised
-	if own := s.copyOf(r.Cluster); s.export != nil && own != nil && !own.Spec.Withdrawn {
-		marked = []*hubv1alpha1.ServiceExportRecord{own} // the others may have it from before there was an export
+	for i, rec := range copies {
+		if s.export != nil && rec.Spec.ClusterID == r.Cluster {
+			marked = copies[i : i+1] // the others may have it from before there was an export
+		}
 	}
 	c := notOwned(o)
 	reported := slices.ContainsFunc(marked, func(rec *hubv1alpha1.ServiceExportRecord) bool {
@@ -131,6 +133,19 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 		}
 	}
 	return nil
+}
+
+// current returns a copy of a record. From this cluster's own, it removes a condition Imported that is older than the
+// ServiceExport, because that report went to an earlier one. While this clock is behind the creation, it stays.
+func (r reporter) current(s *snapshot, rec *hubv1alpha1.ServiceExportRecord) *hubv1alpha1.ServiceExportRecord {
+	is := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
+	if is == nil || s.export == nil || rec.Spec.ClusterID != r.Cluster ||
+		!is.LastTransitionTime.Before(&s.export.CreationTimestamp) || s.export.CreationTimestamp.After(r.Now()) {
+		return rec
+	}
+	rec = rec.DeepCopy()
+	meta.RemoveStatusCondition(&rec.Status.Conditions, is.Type)
+	return rec
 }
 
 // accept removes the condition Imported after the foreign object has gone, or was given to the agent.

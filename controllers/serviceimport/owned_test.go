@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -256,6 +257,14 @@ func TestI10AnExportThatComesLaterSaysSoAsWell(t *testing.T) {
 			}
 		}, false, 2},
 		{"it begins again", func() { create(); own(false) }, true, 3},
+		{"it is replaced at once", func() {
+			if err := m.local.Delete(t.Context(), export.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			export.CreationTimestamp, m.later = metav1.NewTime(time.Now().Add(time.Minute)), time.Hour
+			create()
+		}, true, 4},
+		{"nothing", func() {}, true, 4},
 	} {
 		step.change()
 		if err := m.pass(); err != nil {
