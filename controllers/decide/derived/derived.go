@@ -145,9 +145,6 @@ const portPrefix = "clusterset-"
 // (C9).
 func PortName(p clusterset.Port) string { return portPrefix + conflict.GivenName(p) }
 
-// IsPortName reports whether kube-proxy could take the name for that of a port of a derived Service.
-func IsPortName(name string) bool { return strings.HasPrefix(name, portPrefix) }
-
 func ports(m *conflict.Merged) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range m.Ports {
