@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,10 +81,32 @@ func notOwned(o client.Object) metav1.Condition {
 // reporter reports names that are not imported.
 type reporter struct{ Config }
 
-// refuse reports that the name is not imported because of a foreign object: in the condition Imported of this
-// cluster's copies of the records and, once, when the object is first found, by Event and in the same condition of the
-// local ServiceExport. The other program may write that as well, so the agent does not restore it there.
-func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) error {
+// wrote reports that the API server refuses the import or its namespace, until err is nil. It returns err. The first
+// words stay: with each new text, the write would start another pass.
+func (r reporter) wrote(ctx context.Context, s *snapshot, err error) error {
+	if err == nil {
+		return r.accept(ctx, s)
+	}
+	ends := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	if ends || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	c := metav1.Condition{
+		Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionFalse, Reason: hubv1alpha1.ReasonImportRefused,
+		Message: fmt.Sprintf("this cluster's API server refuses the import: %v; change its policy or quota", err),
+	}
+	for _, rec := range s.copies {
+		if was := meta.FindStatusCondition(rec.Status.Conditions, c.Type); was != nil && was.Reason == c.Reason {
+			c.Message = was.Message
+		}
+	}
+	return errors.Join(err, r.refuse(ctx, s, c))
+}
+
+// refuse reports why the name is not imported: in the condition Imported of this cluster's copies of the records and,
+// once, by Event and in the same condition of the local ServiceExport. Another program that owns the import may write
+// that as well, so the agent does not restore it there.
+func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) error {
 	var copies []*hubv1alpha1.ServiceExportRecord
 	for _, rec := range s.copies {
 		if !rec.Spec.Withdrawn {
@@ -104,7 +127,6 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 			marked = copies[i : i+1] // the others may have it from before there was an export
 		}
 	}
-	c := notOwned(o)
 	reported := slices.ContainsFunc(marked, func(rec *hubv1alpha1.ServiceExportRecord) bool {
 		is := meta.FindStatusCondition(rec.Status.Conditions, c.Type)
 		return is != nil && is.Message == c.Message
@@ -148,7 +170,7 @@ func (r reporter) current(s *snapshot, rec *hubv1alpha1.ServiceExportRecord) *hu
 	return rec
 }
 
-// accept removes the condition Imported after the foreign object has gone, or was given to the agent.
+// accept removes the condition Imported: its cause is gone.
 func (r reporter) accept(ctx context.Context, s *snapshot) error {
 	if err := r.patchExport(ctx, s, func(e *mcsv1beta1.ServiceExport) {
 		meta.RemoveStatusCondition(&e.Status.Conditions, hubv1alpha1.ConditionImported)

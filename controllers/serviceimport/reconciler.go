@@ -69,7 +69,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		return reconcile.Result{}, errors.Join(copied, reporter{r.Config}.clear(ctx, &s), r.createNamespace(ctx, &s))
+		about := reporter{r.Config}
+		return reconcile.Result{}, errors.Join(copied, about.lost(ctx, &s, &foundSources{}),
+			about.wrote(ctx, &s, r.createNamespace(ctx, &s)))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -113,10 +115,8 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 				return 0, err
 			}
 		}
-		return again, errors.Join(reporter{r.Config}.refuse(ctx, s, o), reporter{r.Config}.lost(ctx, s, &foundSources{}))
-	}
-	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
-		return 0, err
+		about := reporter{r.Config}
+		return again, errors.Join(about.refuse(ctx, s, notOwned(o)), about.lost(ctx, s, &foundSources{}))
 	}
 	switch {
 	case !exported:
@@ -128,6 +128,10 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		return retirer{r.Config}.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:
 		if again, err = r.apply(ctx, s, &e); err != nil {
+			return 0, err
+		}
+	default:
+		if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 			return 0, err
 		}
 	}
@@ -146,7 +150,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
-		return 0, err
+		return 0, reporter{r.Config}.wrote(ctx, s, err)
 	}
 	families, later, err := r.families(ctx, s, imp, merged.Families)
 	if err != nil {
@@ -189,10 +193,11 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(refused, failed)
 	}
+	update := func() error {
+		return reporter{r.Config}.wrote(ctx, s, r.updateImport(ctx, imp, &merged, families, svc, failed))
+	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
-		refused = errors.Join(
-			refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p), p.invalid,
-		)
+		refused = errors.Join(refused, update(), r.removeDispensable(ctx, p), p.invalid)
 		return r.wait(s.name), refused
 	}
 	r.stopWaiting(s.name)
@@ -200,7 +205,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if refused != nil {
 		remove = r.removeDispensable
 	}
-	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))
+	err = errors.Join(refused, failed, update(), remove(ctx, p))
 	err = errors.Join(err, p.invalid)
 	again = later
 	switch {

@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -277,3 +279,64 @@ func TestU6ACopyThatThisClusterRefusesSaysSo(t *testing.T) {
 		t.Errorf("%v: it still says %q", err, held())
 	}
 }
+
+// TestU6AnImportThatThisClusterRefusesSaysSo, once, though the words always differ, and until it is written.
+func TestU6AnImportThatThisClusterRefusesSaysSo(t *testing.T) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	for what, c := range map[string]struct {
+		refuses func(client.Object) bool
+		prepare func(*member)
+	}{
+		"the creation of the import": {isImport, func(*member) {}},
+		"a change of it": {isImport, func(m *member) {
+			m.mustPass()
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = 81 })
+		}},
+		"its namespace": {func(o client.Object) bool { _, is := o.(*corev1.Namespace); return is }, func(m *member) {
+			m.set("", hubv1alpha1.MissingNamespacesCreate)
+			if err := m.local.Delete(t.Context(), namespace.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		m, attempts := newMember(t), 0
+		m.export("c", "10.3.0.1")
+		c.prepare(m)
+		refused := func(o client.Object) error {
+			if !c.refuses(o) {
+				return nil
+			}
+			attempts++
+			return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), fmt.Errorf("attempt %d", attempts))
+		}
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if err := refused(o); err != nil {
+					return err
+				}
+				return c.Create(ctx, o, opts...)
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if err := refused(o); err != nil {
+					return err
+				}
+				return c.Update(ctx, o, opts...)
+			},
+		})
+		for range 3 {
+			before := m.writes
+			if err := m.pass(); !apierrors.IsForbidden(err) || len(m.told) == 1 && attempts > 2 && m.writes > before {
+				t.Errorf("%s: %v, %d writes in attempt %d", what, err, m.writes-before, attempts)
+			}
+		}
+		if m.reason() != hubv1alpha1.ReasonImportRefused || !slices.Equal(m.told, []string{"ImportRefused"}) {
+			t.Errorf("%s: condition %q, Events %v", what, m.reason(), m.told)
+		}
+		m.Local = m.local
+		if m.mustPass(); m.reason() != "" {
+			t.Errorf("%s: then the condition %q stays", what, m.reason())
+		}
+	}
+}
+
+func isImport(o client.Object) bool { _, is := o.(*mcsv1beta1.ServiceImport); return is }

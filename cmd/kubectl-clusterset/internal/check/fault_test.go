@@ -277,7 +277,7 @@ var faults = []struct {
 		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
 			"ServiceImport shop/web belongs to another program")}
 		s.Member.Imports[0].Labels = nil
-	}, "x web.shop is not imported: an object of it is another program's: NotOwned: ServiceImport shop/web belongs",
+	}, "x web.shop is not imported: NotOwned: ServiceImport shop/web belongs",
 		"kubectl clusterset --context=east explain web.shop"},
 	{"addresses are refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",

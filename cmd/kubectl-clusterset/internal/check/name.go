@@ -141,8 +141,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "not-imported", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
-		One:  "%s is not imported: an object of it is another program's",
-		Many: "%d names are not imported: objects of them are another program's", Do: explain,
+		One: "%s is not imported", Many: "%d names are not imported", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) }),
 	},
 	{

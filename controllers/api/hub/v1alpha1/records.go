@@ -276,8 +276,11 @@ const (
 	ReasonRefusedByHub     = "RefusedByHub"     // the exporter could not publish them
 )
 
-// ReasonNotOwned is the reason of ConditionImported: an object that the import needs belongs to another program.
-const ReasonNotOwned = "NotOwned"
+// The reasons of ConditionImported.
+const (
+	ReasonNotOwned      = "NotOwned"      // an object that the import needs belongs to another program (SPEC I10)
+	ReasonImportRefused = "ImportRefused" // this cluster's API server refuses the import or its namespace (SPEC U6)
+)
 
 // ServiceExportRecordList is a list of ServiceExportRecords.
 //
