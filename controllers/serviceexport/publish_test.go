@@ -323,9 +323,10 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 }
 
 // TestAHubRestoredUnderThisAgent shows older revisions of record and pages, though their content may be right: all are
-// published again with higher ones.
+// published again with higher ones, also by an agent that has only seen the others, before it might publish.
 func TestAHubRestoredUnderThisAgent(t *testing.T) {
-	for _, limits := range []pages.Limits{pages.OfHub, {Endpoints: 1, Groups: 1}} { // inline and paged
+	for i := range 4 { // inline and paged
+		limits := []pages.Limits{pages.OfHub, {Endpoints: 1, Groups: 1}}[i%2]
 		m := newMember(t, nil, export(), svc(nil), slice("web-1", 1, 2))
 		m.restart(limits)
 		m.settle(3)
@@ -338,6 +339,12 @@ func TestAHubRestoredUnderThisAgent(t *testing.T) {
 			m.now = m.now.Add(time.Hour)
 			addresses(m, "web-1", numbers...)
 			m.settle(3)
+		}
+		if i >= 2 {
+			m.restart(limits)
+			m.lease.silent = true
+			m.settle(1)
+			m.lease.silent = false
 		}
 		for _, o := range backup {
 			is := o.DeepCopyObject().(client.Object)

@@ -131,14 +131,22 @@ func (r *reconciler) highest(record string, shown int64) (highest int64, restore
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of(record)
-	if h.revision == 0 && shown > 0 {
-		if before, lost := r.Lease.HubMayHaveLost(); lost {
-			h.revision = max(shown+1, before.UnixMilli())
-		}
+	if before, lost := r.Lease.HubMayHaveLost(); lost && shown > 0 && shown <= before.UnixMilli() {
+		h.revision = max(h.revision, before.UnixMilli()+1)
 	}
 	restored = shown > 0 && shown < h.revision
 	h.revision = max(h.revision, shown)
 	return h.revision, restored
+}
+
+// see notes what the hub shows, also while this agent may not publish: by then the hub may have been restored.
+func (r *reconciler) see(s *state) {
+	if s.shown != nil {
+		r.highest(s.shown.Name, s.shown.Spec.Revision)
+	}
+	for _, page := range s.pages {
+		r.highest(page.Name, page.Spec.Revision)
+	}
 }
 
 // prove makes sure that this cluster's API server answers, and that the cached copy is current, before this agent
