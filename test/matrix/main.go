@@ -10,10 +10,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,8 +33,8 @@ type area struct {
 
 // supported is the day until which Kubernetes supports a minor version (kubernetes.io/releases).
 var supported = map[string]string{
-	"v1.32": "28 February 2026", "v1.33": "28 June 2026", "v1.34": "27 October 2026", "v1.35": "28 February 2027",
-	"v1.36": "28 June 2027", "v1.37": "28 October 2027",
+	"v1.33": "28 June 2026", "v1.34": "27 October 2026", "v1.35": "28 February 2027", "v1.36": "28 June 2027",
+	"v1.37": "28 October 2027",
 }
 
 var areas = []area{
@@ -240,9 +242,11 @@ func page(versions []string, results map[string][]result, together string, faile
 	line("")
 	line("| | %s |", strings.Join(versions, " | "))
 	line("| ---%s |", strings.Repeat(" | ---", len(versions)))
-	row := "| Supported by Kubernetes until"
+	row, left := "| Supported by Kubernetes until", maps.Clone(supported)
 	for _, v := range versions {
-		row += " | " + cmp.Or(supported[v[:strings.LastIndex(v, ".")]], "unknown")
+		minor := v[:strings.LastIndex(v, ".")]
+		row += " | " + cmp.Or(supported[minor], "unknown")
+		delete(left, minor)
 	}
 	line("%s |", row)
 	for i, a := range areas {
@@ -259,6 +263,10 @@ func page(versions []string, results map[string][]result, together string, faile
 	line("")
 	if len(failed) > 0 {
 		line("Failed: %s.", strings.Join(failed, ", "))
+		line("")
+	}
+	if len(left) > 0 {
+		line("Not run for this page: %s.", strings.Join(slices.Sorted(maps.Keys(left)), ", "))
 		line("")
 	}
 	line(
