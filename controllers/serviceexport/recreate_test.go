@@ -3,6 +3,7 @@ package serviceexport
 import (
 	"math"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,5 +62,26 @@ func TestARevisionThatNothingFollows(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestARevisionThatNothingFollowsIsNotRemembered by an agent that saw it before it might publish.
+func TestARevisionThatNothingFollowsIsNotRemembered(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", 1, 2))
+	m.settle(5)
+	poisoned := m.record()
+	poisoned.Spec.Revision = clusterset.MaxRevision
+	m.restore(poisoned)
+	m.restart(pages.OfHub)
+	m.lease.silent = true
+	m.settle(1)
+	m.lease.silent, m.admin = false, true
+	if err := m.hub.Delete(t.Context(), poisoned); err != nil {
+		t.Fatal(err)
+	}
+	m.admin = false
+	m.now = m.now.Add(time.Minute)
+	if wrote := m.settle(20); wrote != "" {
+		t.Errorf("it is not settled: %s", wrote)
 	}
 }

@@ -128,6 +128,9 @@ func (r *reconciler) nextRevision(s *state) int64 {
 // highest returns the highest revision of a record or page that the hub has shown or taken, and whether it now shows a
 // lower one. A restored hub does, and other members do not follow it, even if its content is right.
 func (r *reconciler) highest(record string, shown int64) (highest int64, restored bool) {
+	if clusterset.Spent(shown) {
+		shown = 0 // it counts for nothing: what has it is created again
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of(record)
