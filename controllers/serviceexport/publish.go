@@ -27,12 +27,13 @@ func (r *reconciler) publish(
 	if r.Hub() == nil {
 		return withoutHub, false, nil // allExports asks sooner, if the hub has a ClusterSet
 	}
+	wait := r.unseen(s) // before MayPublish: by then the hub may have been restored
 	if !r.Lease.MayPublish() {
 		return askAgain, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	if wait := r.unseen(s); wait > 0 {
+	if wait > 0 {
 		s.waits = true
 		return wait, false, nil
 	}

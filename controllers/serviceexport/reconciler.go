@@ -142,7 +142,6 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(copyOf(r.recordName(&s)))
 		return reconcile.Result{}, nil
 	}
-	r.see(&s)
 	d := decide(&s, r.Now())
 	later, here := r.copy(ctx, &s, &d)
 	if apierrors.IsConflict(here) || apierrors.IsAlreadyExists(here) {

@@ -70,9 +70,15 @@ func (m *memory) leave(record, version string, content any, now time.Time) time.
 // showsSoon is how long the hub's watch may take to show a write. Until then, passes would write the same again.
 const showsSoon = 2 * time.Second
 
-// unseen returns how long to wait until the hub's caches show what this agent has written of the name; 0 if they do, or
-// have not for too long: a hub that was restored never will.
+// unseen notes what the hub shows. It returns how long to wait until the hub's caches show what this agent has written
+// of the name; 0 if they do, or have not for too long: a hub that was restored never will.
 func (r *reconciler) unseen(s *state) time.Duration {
+	if s.shown != nil {
+		r.highest(s.shown.Name, s.shown.Spec.Revision)
+	}
+	for _, page := range s.pages {
+		r.highest(page.Name, page.Spec.Revision)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of(r.recordName(s))
@@ -140,16 +146,6 @@ func (r *reconciler) highest(record string, shown int64) (highest int64, restore
 	restored = shown > 0 && shown < h.revision
 	h.revision = max(h.revision, shown)
 	return h.revision, restored
-}
-
-// see notes what the hub shows, also while this agent may not publish: by then the hub may have been restored.
-func (r *reconciler) see(s *state) {
-	if s.shown != nil {
-		r.highest(s.shown.Name, s.shown.Spec.Revision)
-	}
-	for _, page := range s.pages {
-		r.highest(page.Name, page.Spec.Revision)
-	}
 }
 
 // prove makes sure that this cluster's API server answers, and that the cached copy is current, before this agent
