@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 )
@@ -133,16 +134,29 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 	}
 }
 
-// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart or an add-on has put the block where it lasts.
+// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts.
 func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
-	for _, name := range []string{"kubespray", "rke2", "eks-addon", "kops"} {
-		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService(), besideDeployment()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := s.Corefile()
+	inCorefile := func(s *State, to string) {
+		s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + s.Corefile()
+	}
+	for name, forward := range map[string]func(s *State, to string){
+		"kubespray": inCorefile, "rke2": inCorefile, "eks-addon": inCorefile, "kops": inCorefile,
+		"gke": func(s *State, to string) {
+			s.KubeDNS.Data["stubDomains"] = `{"corp.example": ["10.1.1.1"], "clusterset.local": ["` + to + `"]}`
+		},
+		"openshift": func(s *State, to string) {
+			servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+			servers = append(servers, map[string]any{"name": "clusterset", "zones": []any{"clusterset.local"},
+				"forwardPlugin": map[string]any{"upstreams": []any{to}}})
+			_ = unstructured.SetNestedSlice(s.Operator.Object, servers, "spec", "servers") // it was there
+		},
+	} {
 		for to, done := range map[string]bool{"10.96.7.7": true, "10.96.7.8": false} {
-			s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + before
+			s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService(), besideDeployment()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			forward(s, to)
 			p, err := Install(s, Wanted{Image: image})
 			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == done {
 				t.Errorf("%s, to %s: %+v, %v", name, to, p, err)

@@ -221,8 +221,8 @@ func (p *Plan) beside(s *State) (err error) {
 		})
 	}
 	to := s.address()
-	if text := s.Imported(); !ours(text) && sentTo(text, to) {
-		return nil // by its owner
+	if s.forwards(&p.Distribution, to) {
+		return nil
 	}
 	block := fmt.Sprintf(sends, port(s.Corefile()), strings.Join(to, " "))
 	switch p.Distribution.Forward {
@@ -234,6 +234,24 @@ func (p *Plan) beside(s *State) (err error) {
 		p.ByHand = s.fill(p.Distribution.Step, block)
 	}
 	return err
+}
+
+// forwards reports whether the owner of the cluster's DNS has given the zone to these servers.
+func (s *State) forwards(owner *platform.Platform, to []string) bool {
+	switch {
+	case s.Operator != nil:
+		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+		return slices.ContainsFunc(servers, func(v any) bool {
+			server, _ := v.(map[string]any)
+			zones, _, _ := unstructured.NestedStringSlice(server, "zones")
+			upstreams, _, _ := unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
+			return slices.Contains(zones, zone) && slices.Equal(upstreams, to)
+		})
+	case owner.Step == platform.Stubs:
+		return slices.Equal(s.stubDomains()[zone], to)
+	}
+	text := s.Imported()
+	return !ours(text) && sentTo(text, to)
 }
 
 // address returns that of our CoreDNS beside the cluster's DNS.
@@ -255,12 +273,18 @@ func (s *State) fillFor(step, block string, to []string) string {
 		Replace(step)
 }
 
-// stubs returns the step that adds the zone to kube-dns's stubDomains.
-func (s *State) stubs(to []string) report.Step {
+// stubDomains returns those of kube-dns.
+func (s *State) stubDomains() map[string][]string {
 	domains := map[string][]string{}
 	if s.KubeDNS != nil {
 		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
 	}
+	return domains
+}
+
+// stubs returns the step that adds the zone to kube-dns's stubDomains.
+func (s *State) stubs(to []string) report.Step {
+	domains := s.stubDomains()
 	domains[zone] = to
 	text, _ := json.Marshal(domains) // strings
 	step := report.Here("kubectl -n kube-system create configmap kube-dns --from-literal=stubDomains=" + string(text))
@@ -277,8 +301,7 @@ func (s *State) Cache() (*platform.Platform, report.Step) { return s.cache(s.Mod
 
 func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	c := platform.CacheOf(&s.Objects)
-	stubbed := s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`)
-	if c == nil || c.Step == platform.Stubs && stubbed || serves(s.NodeFile) {
+	if c == nil || c.Step == platform.Stubs && s.stubDomains()[zone] != nil || serves(s.NodeFile) {
 		return nil, report.Step{}
 	}
 	to := s.address()
