@@ -799,6 +799,10 @@ func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
 	if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
 		t.Errorf("it runs %s, and the Corefile is\n%s", got, s.Corefile())
 	}
+	r.Wait, r.Timeout = true, time.Millisecond
+	if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), "helm upgrade dns -n") {
+		t.Errorf("where it does not run: %v", err)
+	}
 }
 
 // TestUninstallRestoresACoreDNSThatCrashes: nobody can ask its Pods.

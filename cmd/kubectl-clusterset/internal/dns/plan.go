@@ -83,6 +83,9 @@ func (s *State) release() string {
 	return s.Beside.Annotations["meta.helm.sh/release-name"]
 }
 
+// upgrade returns the step that changes or restores a release.
+func upgrade(release string) string { return "helm upgrade " + release + " -n " + besideNamespace }
+
 // Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
 func (s *State) Running() string {
 	switch s.Mode() {
@@ -211,8 +214,8 @@ func (p *Plan) corefile(s *State, block string) error {
 func (p *Plan) beside(s *State) (err error) {
 	if release := s.release(); release != "" {
 		p.Image = s.Running()
-		p.Notes = append(p.Notes, "our CoreDNS stays as Helm installed it; to change its image or options: helm "+
-			"upgrade "+release+" -n "+besideNamespace)
+		p.Notes = append(p.Notes, "our CoreDNS stays as Helm installed it; to change its image or options: "+
+			upgrade(release))
 	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
 	} else if s.BesideConfig != nil && answered53(s.BesideConfig.Data["Corefile"]) { // with the user's options

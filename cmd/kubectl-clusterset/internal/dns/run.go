@@ -366,15 +366,22 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 	if err != nil || !r.Wait {
 		return s, p, err
 	}
-	if err := r.rollout(ctx, s.Beside); err != nil {
-		return nil, nil, report.WithRemedy(err,
-			"the cluster's DNS was not changed; "+r.Command("kubectl -n clusterset-dns describe pods"))
+	look := "describe pods"
+	if err = r.rollout(ctx, s.Beside); err == nil {
+		look = "logs deployment/" + besideName
+		var selector labels.Selector
+		if selector, err = metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector); err == nil {
+			err = r.ask(ctx, s.Beside.Namespace, selector, tcpPort(s.Beside), "", true)
+		}
 	}
-	selector, err := metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector)
 	if err == nil {
-		err = r.ask(ctx, s.Beside.Namespace, selector, tcpPort(s.Beside), "", true)
+		return s, p, nil
 	}
-	return s, p, err
+	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
+	if release := s.release(); release != "" {
+		remedy += "; if it lacks a right or an object: " + upgrade(release)
+	}
+	return nil, nil, report.WithRemedy(err, remedy)
 }
 
 // restart restarts the cluster's CoreDNS if a plan says so, as kubectl rollout restart does.
