@@ -76,7 +76,8 @@ func with(text, block string) (string, error) {
 		return text, nil
 	}
 	address, _, _ := strings.Cut(block, "{")
-	if strings.Contains(block, "multicluster") && ours(text) && answered(text) && strings.Contains(text, address) {
+	if strings.Contains(block, "multicluster") && ours(text) && answered(text, anyKey) &&
+		strings.Contains(text, address) {
 		return text, nil
 	}
 	text = remove(text)
@@ -114,19 +115,17 @@ func remove(text string) string {
 	return before + after
 }
 
-// answered reports whether a line multicluster of a Corefile answers the zone.
-func answered(text string) bool {
-	return has(text, func(b corefile.Block) bool { return b.Stanza("multicluster", zone) != nil })
-}
-
-// answered53 is answered for plain DNS at port 53, where our Deployment listens.
-func answered53(text string) bool {
+// answered reports whether a line multicluster of a Corefile answers the zone, in a block with such a key.
+func answered(text string, is func(corefile.Key) bool) bool {
 	return has(text, func(b corefile.Block) bool {
-		return b.Stanza("multicluster", zone) != nil && slices.ContainsFunc(b.Keys, func(k corefile.Key) bool {
-			return k.Scheme == "" && k.Port == "53"
-		})
+		return b.Stanza("multicluster", zone) != nil && slices.ContainsFunc(b.Keys, is)
 	})
 }
+
+func anyKey(corefile.Key) bool { return true }
+
+// plain53 reports whether a key is of plain DNS at port 53, where our Deployment listens.
+func plain53(k corefile.Key) bool { return k.Scheme == "" && k.Port == "53" }
 
 // serves reports whether a Corefile has a server block for the zone.
 func serves(text string) bool { return has(text, forZone) }

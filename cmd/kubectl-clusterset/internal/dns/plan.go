@@ -64,7 +64,7 @@ func (p *Plan) changes() []*Change {
 // Mode returns how our CoreDNS is installed, or "".
 func (s *State) Mode() Mode {
 	switch {
-	case s.original() != "" || ours(s.Corefile()) && answered(s.Corefile()):
+	case s.original() != "" || ours(s.Corefile()) && answered(s.Corefile(), anyKey):
 		return Replace
 	case s.Beside != nil:
 		return Beside
@@ -218,7 +218,7 @@ func (p *Plan) beside(s *State) (err error) {
 			upgrade(release))
 	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
-	} else if s.BesideConfig != nil && answered53(s.BesideConfig.Data["Corefile"]) { // with the user's options
+	} else if s.BesideConfig != nil && answered(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
 		p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
 			return o.GetKind() == "ConfigMap"
 		})
@@ -380,7 +380,7 @@ func Uninstall(s *State) (*Plan, error) {
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
-	if answered(text) && (p.Deployment != nil || len(s.Granted) > 0) {
+	if answered(text, anyKey) && (p.Deployment != nil || len(s.Granted) > 0) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster, or the server block "+
 			"that is for "+zone+" alone; then run the command again", "the Corefile has a line multicluster that "+
 			"this command did not add, and it needs our image and rights")
