@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -111,17 +112,19 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
 	}
-	existing, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
-	switch {
-	case err != nil:
-		return "", failed(ctx, c, err, "reading", name)
-	case existing != nil:
-		return "serviceexport/" + name.Name + " unchanged", nil
-	case write:
-		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-		err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager))
+	line := "serviceexport/" + name.Name
+	if !write {
+		existing, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
+		if err != nil || existing != nil {
+			return line + " unchanged", failed(ctx, c, err, "reading", name)
+		}
+		return line + " created", nil
 	}
-	return "serviceexport/" + name.Name + " created", failed(ctx, c, err, "creating", name)
+	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	if err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager)); apierrors.IsAlreadyExists(err) {
+		return line + " unchanged", nil
+	}
+	return line + " created", failed(ctx, c, err, "creating", name)
 }
 
 // missing is the error if an object does not exist, or its namespace, as far as the user may know.
