@@ -95,8 +95,12 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 		}
 	}
 	if len(out) == 0 {
-		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get services --show-labels"),
-			"%s: no Service in namespace %s is selected", c.Name, o.Namespace)
+		what, look := "Service", "services --show-labels"
+		if o.Delete {
+			what, look = "ServiceExport", "serviceexports"
+		}
+		return nil, report.Fail(c.Command("kubectl -n "+o.Namespace+" get "+look),
+			"%s: no %s in namespace %s is selected", c.Name, what, o.Namespace)
 	}
 	return out, nil
 }

@@ -106,13 +106,16 @@ func TestServicesAreSelected(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Selector: "app=nothing"}, "no Service in namespace shop is selected"},
-		{Options{Selector: "app=web", Delete: true}, "no Service in namespace shop is selected"},
+		{Options{Selector: "app=nothing"},
+			"no Service in namespace shop is selected\n  → kubectl -n shop get services --show-labels"},
+		{Options{Selector: "app=web", Delete: true},
+			"no ServiceExport in namespace shop is selected\n  → kubectl -n shop get serviceexports"},
 		{Options{Selector: "app=web"}, "serviceexport/web created"},
 		{Options{All: true}, "serviceexport/db created serviceexport/web unchanged"},
 		{Options{Selector: "app=web", Delete: true}, "serviceexport/web deleted"},
 		{Options{Selector: "app!=web", Delete: true}, "serviceexport/db deleted"},
 		{Options{All: true, Delete: true}, "serviceexport/gone deleted"},
+		{Options{All: true, Delete: true}, "no ServiceExport in namespace shop is selected"},
 	} {
 		step.o.Namespace, step.o.DryRun = "shop", cluster.DryRunNone
 		lines, err := Run(t.Context(), c, &step.o)
