@@ -118,6 +118,8 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 		"": before + `create configmap kube-dns '--from-literal=stubDomains={"clusterset.local":["10.96.7.7"]}'`,
 		`{"a.example":["10.0.0.1"]}`: before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": ` +
 			`"{\"a.example\":[\"10.0.0.1\"],\"clusterset.local\":[\"10.96.7.7\"]}"}}'`,
+		"null": before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": "{\"clusterset.local\":` +
+			`[\"10.96.7.7\"]}"}}'`,
 		`{"clusterset.local":["10.96.7.7"]}`: "",
 	} {
 		s, err := Read(t.Context(), load(t, "testdata/nodelocal.yaml", besideService()))

@@ -278,9 +278,12 @@ func (s *State) fillFor(step, block string, to []string) string {
 
 // stubDomains returns those of kube-dns.
 func (s *State) stubDomains() map[string][]string {
-	domains := map[string][]string{}
+	var domains map[string][]string
 	if s.KubeDNS != nil {
 		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
+	}
+	if domains == nil {
+		domains = map[string][]string{}
 	}
 	return domains
 }
