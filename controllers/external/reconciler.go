@@ -2,7 +2,7 @@
 // of the load balancers that the records state, ready while their cluster is up.
 //
 // Without a ServiceImport there are no slices. A cluster of the import whose record cannot be read keeps its slices as
-// they are. While this member does not see the hub, nothing changes.
+// they are. While this member does not see the hub, nothing changes, but the slices of an import that is emptied go.
 package external
 
 import (
@@ -123,10 +123,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case err != nil || !s.concerned || s.foreign && !s.emptied:
 		return reconcile.Result{}, err
-	case !r.Fresh():
-		return reconcile.Result{RequeueAfter: recheck}, nil
 	case s.emptied:
 		return reconcile.Result{}, r.apply(ctx, &s, nil)
+	case !r.Fresh():
+		return reconcile.Result{RequeueAfter: recheck}, nil
 	}
 	desired, err := r.decide(ctx, &s)
 	if err != nil {

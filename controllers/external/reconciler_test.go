@@ -330,18 +330,6 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 				}}
 			})(w)
 		}, []string{up}},
-		{"another program's import is emptied (I11)", func(w *world) {
-			imported(func(i *mcsv1beta1.ServiceImport) {
-				i.Labels, i.Annotations = nil, map[string]string{imports.AnnotationFilled: ""}
-			})(w)
-			w.want(up)
-			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
-			edit(func(r *hubv1alpha1.ServiceExportRecord) {
-				r.Status.Conditions = []metav1.Condition{{
-					Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
-				}}
-			})(w)
-		}, nil},
 		{"no import", func(w *world) {
 			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			if err := w.local.Delete(w.t.Context(), imp); err != nil {
@@ -358,6 +346,26 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			w.blind = false
 			w.want(c.want...)
 		})
+	}
+}
+
+// TestI11AnEmptiedImportHasNoSlices, also while this member does not see the hub. One that was just filled keeps them.
+func TestI11AnEmptiedImportHasNoSlices(t *testing.T) {
+	w := newWorld(t)
+	w.want(up)
+	for _, step := range []struct {
+		mark string
+		want []string
+	}{{"", []string{up}}, {imports.Emptied, nil}} {
+		imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+		change(w, w.local, imp, func(i *mcsv1beta1.ServiceImport) {
+			i.Labels, i.Annotations = nil, map[string]string{imports.AnnotationFilled: step.mark}
+			i.Status.Clusters = nil
+		})
+		w.blind = true
+		w.want(step.want...)
+		w.blind = false
+		w.want(step.want...)
 	}
 }
 

@@ -35,33 +35,41 @@ func Filled(imp client.Object) bool {
 	return filled && !Owned(imp)
 }
 
-// Manages reports whether the agent writes the VIPs and the status of an import: it is Owned or Filled.
-func Manages(imp client.Object) bool { return Owned(imp) || Filled(imp) }
-
-// Emptied reports whether a Filled import has nothing in its status: it was just filled, or is being emptied.
-func Emptied(imp *mcsv1beta1.ServiceImport) bool { return Filled(imp) && len(imp.Status.Clusters) == 0 }
-
-// ClearStatus removes from the status of an import what the agent wrote, and returns the import as it is then.
-func ClearStatus(
-	ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport,
-) (*mcsv1beta1.ServiceImport, error) {
-	cleared := imp.DeepCopy()
-	if imports.ClearStatus(&cleared.Status); equality.Semantic.DeepEqual(cleared.Status, imp.Status) {
-		return cleared, nil
-	}
-	return cleared, from.Status().Patch(ctx, cleared, StatusChanges(imp))
+// Emptied reports whether the agent has removed what it wrote in a Filled import: what is there now is the other
+// program's.
+func Emptied(imp client.Object) bool {
+	return Filled(imp) && imp.GetAnnotations()[imports.AnnotationFilled] == imports.Emptied
 }
 
-// TakeBack removes from a Filled import what the agent wrote. The annotation that marks it goes last, so that a failure
-// is repeated.
-func TakeBack(ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport) error {
-	cleared, err := ClearStatus(ctx, from, imp)
-	if err != nil {
-		return client.IgnoreNotFound(err)
+// Manages reports whether the VIPs and the status of an import are the agent's: it is Owned, or Filled and not Emptied.
+func Manages(imp client.Object) bool { return Owned(imp) || Filled(imp) && !Emptied(imp) }
+
+// Empty removes from a Filled import what the agent wrote, and returns it as Emptied. That is written last, so that a
+// failure is repeated and the status is cleared once.
+func Empty(
+	ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport,
+) (*mcsv1beta1.ServiceImport, error) {
+	emptied := imp.DeepCopy()
+	if imports.ClearStatus(&emptied.Status); !equality.Semantic.DeepEqual(emptied.Status, imp.Status) {
+		if err := from.Status().Patch(ctx, emptied, StatusChanges(imp)); err != nil {
+			return nil, err
+		}
 	}
-	was := cleared.DeepCopy()
-	imports.Clear(cleared)
-	return client.IgnoreNotFound(from.Patch(ctx, cleared, Changes(was)))
+	was := emptied.DeepCopy()
+	imports.Clear(emptied)
+	return emptied, from.Patch(ctx, emptied, Changes(was))
+}
+
+// TakeBack removes from a Filled import what the agent wrote, if it is not yet Emptied, and the annotation last.
+func TakeBack(ctx context.Context, from client.Client, imp *mcsv1beta1.ServiceImport) (err error) {
+	if !Emptied(imp) {
+		if imp, err = Empty(ctx, from, imp); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	unmarked := imp.DeepCopy()
+	delete(unmarked.Annotations, imports.AnnotationFilled)
+	return client.IgnoreNotFound(from.Patch(ctx, unmarked, Changes(imp)))
 }
 
 // Delete deletes the object that was read, and no other one of the same name. A missing object is no error.

@@ -161,10 +161,18 @@ func TestI11ADeclaredImportIsEmptiedWhole(t *testing.T) {
 	if err := errors.Join(m.pass(), m.pass()); !errors.Is(err, m.keep) {
 		t.Fatal(err)
 	}
+	if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); len(imp.Spec.IPs) > 0 {
+		t.Errorf("it has VIPs while its slices go: %+v", imp)
+	}
 	m.keep = nil
-	m.mustPass()
-	if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); !kube.Emptied(imp) {
-		t.Fatalf("the mark is gone before a slice of the controller external: %+v", imp)
+	m.annotate(clusterset.AnnotationNamespaceDeclared, "")
+	for _, sees := range []bool{false, true} { // the agent restarts, and does not know what the ClusterSet wants
+		m.seesHub, m.memory = sees, memory{}
+		m.mustPass()
+		imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
+		if !kube.Emptied(imp) || len(imp.Spec.IPs)+len(imp.Status.Clusters) > 0 {
+			t.Fatalf("not emptied, or the mark is gone before a slice of the controller external: %+v", imp)
+		}
 	}
 	if err := m.local.Delete(t.Context(), outside); err != nil {
 		t.Fatal(err)
@@ -181,6 +189,30 @@ func TestI11ADeclaredImportIsEmptiedWhole(t *testing.T) {
 	m.later = derived.Quarantine + time.Second
 	if m.mustPass(); m.read(svc) != nil {
 		t.Errorf("after the quarantine: %+v", m.read(svc))
+	}
+}
+
+// TestI11TheStatusIsClearedOnce: what comes back is the other program's.
+func TestI11TheStatusIsClearedOnce(t *testing.T) {
+	m := beside(t, declaredImport())
+	m.annotate(clusterset.AnnotationNamespaceDeclared, string(hubv1alpha1.DeclaredImportsFill))
+	m.mustPass()
+	m.annotate(clusterset.AnnotationNamespaceDeclared, "Ignore")
+	for range 4 {
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
+		if len(imp.Status.Clusters) == 0 {
+			imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "theirs"}}
+			if err := m.local.Status().Update(t.Context(), imp); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
+	if kube.Filled(imp) || len(m.imported()) > 0 || len(imp.Spec.IPs) > 0 || len(imp.Status.Clusters) != 1 {
+		t.Errorf("%+v, slices %v", imp, m.imported())
 	}
 }
 

@@ -184,7 +184,7 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 // gatherHub reads what the hub shows of other clusters.
 func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	hub := r.Hub()
-	s.fills = s.imp != nil && kube.Filled(s.imp) // until the ClusterSet is known
+	s.fills = s.imp != nil && kube.Manages(s.imp) // until the ClusterSet is known
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}

@@ -149,13 +149,14 @@ type retirer struct{ Config }
 // retire deletes the import and its slices when nobody exports the name any more (I2). The derived Service stays for
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
 // quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11):
-// what the agent wrote there goes, and the mark last, because without it no pass comes here again.
+// what the agent wrote there goes first, because a VIP without endpoints is of no use. The mark goes last, because
+// without it no pass comes here again.
 func (r retirer) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	filled := s.imp != nil && kube.Filled(s.imp)
 	switch {
 	case filled && !kube.Emptied(s.imp): // the next pass goes on
 		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
-		_, err := kube.ClearStatus(ctx, r.Local, s.imp)
+		_, err := kube.Empty(ctx, r.Local, s.imp)
 		return 0, client.IgnoreNotFound(err)
 	case s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp):
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)

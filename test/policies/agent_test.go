@@ -256,6 +256,7 @@ func TestI11TheAgentFillsWhatOthersDeclare(t *testing.T) {
 		must(t, status())
 	}
 	must(t, write(e.admin, imports.Clear))
+	must(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { delete(i.Annotations, imports.AnnotationFilled) }))
 	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(declared), declared))
 	declared.Spec.IPs = []string{"192.0.2.1"}
 	must(t, e.admin.Update(ctx, declared))

@@ -30,12 +30,13 @@ func Fill(imp *mcsv1beta1.ServiceImport, ips []string) {
 	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, AnnotationFilled, strings.Join(ips, ","))
 }
 
-// Clear removes what Fill wrote. VIPs that another program has written since stay.
+// Clear removes the VIPs that Fill wrote, and marks the import as Emptied. VIPs that another program has written since
+// stay.
 func Clear(imp *mcsv1beta1.ServiceImport) {
 	if Fillable(imp) {
 		imp.Spec.IPs = nil
 	}
-	delete(imp.Annotations, AnnotationFilled)
+	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, AnnotationFilled, Emptied)
 }
 
 // ClearStatus removes what the agent writes into a status.

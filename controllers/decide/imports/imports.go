@@ -31,8 +31,10 @@ const (
 	// removed later while those that users added stay.
 	AnnotationExported = "clusterset-dns.io/exported"
 	// AnnotationFilled marks an import that another program declared and the agent fills (I11). It has the VIPs that
-	// the agent wrote, separated by commas.
+	// the agent wrote, separated by commas, or Emptied.
 	AnnotationFilled = "clusterset-dns.io/filled"
+	// Emptied is the value of AnnotationFilled after Clear, while slices of the import are still to go.
+	Emptied = "emptied"
 )
 
 // Metadata sets the exported labels and annotations (C8) and ours on imp, and removes those of earlier exports. An
