@@ -184,6 +184,13 @@ var faults = []struct {
 		s.Member.Exports = nil
 	}, "x this cluster differs from the manifests of this version: kind ServiceExport is not served",
 		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
+	{"a kind is gone, and its imports with it", all, func(s *snapshot.Snapshot) {
+		s.Member.Unserved = []string{"ServiceImport"}
+		s.Member.Imports, s.Member.Slices = nil, nil
+		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "ImportRefused",
+			"this cluster's API server refuses the import: not found")}
+	}, "x this cluster differs from the manifests of this version: kind ServiceImport is not served",
+		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
 	{"leaving", all, func(s *snapshot.Snapshot) {
 		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
 		s.Member.Imports, s.Member.Slices, s.Member.Records, s.Hub.Records = nil, nil, nil, nil

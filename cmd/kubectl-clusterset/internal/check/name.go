@@ -140,7 +140,7 @@ var nameChecks = []Check{
 		}),
 	},
 	{
-		ID: "not-imported", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
+		ID: "not-imported", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records}, After: []string{"drift"},
 		One: "%s is not imported", Many: "%d names are not imported", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) }),
 	},
