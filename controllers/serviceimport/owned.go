@@ -81,9 +81,16 @@ func notOwned(o client.Object) metav1.Condition {
 // reporter reports names that are not imported.
 type reporter struct{ Config }
 
-// wrote reports that the API server refuses the import or its namespace, until err is nil. It returns err. The first
-// words stay: with each new text, the write would start another pass.
-func (r reporter) wrote(ctx context.Context, s *snapshot, err error) error {
+// What an API server may refuse, as the message of the condition Imported names it.
+const (
+	theNamespace = "the namespace of the import"
+	theImport    = "the import"
+	theChange    = "a change of the import, which stays as it is"
+)
+
+// wrote reports that the API server refuses what was to be written, until err is nil. It returns err. As long as it is
+// the same, the first words stay: with each new text, the write would start another pass.
+func (r reporter) wrote(ctx context.Context, s *snapshot, what string, err error) error {
 	if err == nil {
 		return r.accept(ctx, s)
 	}
@@ -91,21 +98,26 @@ func (r reporter) wrote(ctx context.Context, s *snapshot, err error) error {
 	if ends || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return err
 	}
+	begin := fmt.Sprintf("this cluster's API server refuses %s: ", what)
 	c := metav1.Condition{
 		Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionFalse, Reason: hubv1alpha1.ReasonImportRefused,
-		Message: fmt.Sprintf("this cluster's API server refuses the import: %v; change its policy or quota", err),
+		Message: fmt.Sprintf("%s%v; change its policy or quota", begin, err),
+	}
+	if what == theChange {
+		c.Status, c.Reason = metav1.ConditionTrue, hubv1alpha1.ReasonChangeRefused
 	}
 	for _, rec := range s.copies {
-		if was := meta.FindStatusCondition(rec.Status.Conditions, c.Type); was != nil && was.Reason == c.Reason {
+		was := meta.FindStatusCondition(rec.Status.Conditions, c.Type)
+		if was != nil && strings.HasPrefix(was.Message, begin) {
 			c.Message = was.Message
 		}
 	}
 	return errors.Join(err, r.refuse(ctx, s, c))
 }
 
-// refuse reports why the name is not imported: in the condition Imported of this cluster's copies of the records and,
-// once, by Event and in the same condition of the local ServiceExport. Another program that owns the import may write
-// that as well, so the agent does not restore it there.
+// refuse reports why the name is not imported as it is exported: in the condition Imported of this cluster's copies of
+// the records and, once, by Event and in the same condition of the local ServiceExport. Another program that owns the
+// import may write that as well, so the agent does not restore it there.
 func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) error {
 	var copies []*hubv1alpha1.ServiceExportRecord
 	for _, rec := range s.copies {
@@ -146,7 +158,7 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) e
 		}
 		if changed && !reported {
 			reported = true
-			log.FromContext(ctx).Info("not importing the name", "reason", c.Message)
+			log.FromContext(ctx).Info("not importing the name as it is exported", "reason", c.Message)
 			if s.export != nil {
 				r.Events.Event(s.export, kube.Warning, c.Reason, c.Message)
 			} else {

@@ -77,16 +77,21 @@ func (m *member) read(like client.Object) client.Object {
 }
 
 // reason is that of the condition Imported of the copy of c's record.
-func (m *member) reason() string {
+func (m *member) reason() string { return m.condition().Reason }
+
+// says is the message of that condition.
+func (m *member) says() string { return m.condition().Message }
+
+func (m *member) condition() metav1.Condition {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", "c")}
 	rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](m.t.Context(), m.local, name)
 	if err != nil || rec == nil {
 		m.t.Fatal(rec, err)
 	}
 	if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported); c != nil {
-		return c.Reason
+		return *c
 	}
-	return ""
+	return metav1.Condition{}
 }
 
 // TestI10WhatSomebodyElseMadeStays, whatever it is and whoever writes it again and again. The first pass reports it,

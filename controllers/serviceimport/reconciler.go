@@ -71,7 +71,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(s.name)
 		about := reporter{r.Config}
 		return reconcile.Result{}, errors.Join(copied, about.lost(ctx, &s, &foundSources{}),
-			about.wrote(ctx, &s, r.createNamespace(ctx, &s)))
+			about.wrote(ctx, &s, theNamespace, r.createNamespace(ctx, &s)))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -97,13 +97,14 @@ func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
 
 // resolve decides about a name, applies the decision, and returns when to check the name again.
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
+	about, end := reporter{r.Config}, retirer{r.Config}
 	if s.refuses {
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
-		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
+		if err := about.clear(ctx, s); err != nil {
 			return 0, err
 		}
-		return retirer{r.Config}.retire(ctx, s)
+		return end.retire(ctx, s)
 	}
 	e := s.decideExporters()
 	r.report(e.findings)
@@ -111,27 +112,26 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	if o := s.foreign(); o != nil && exported {
 		// It is no longer to be filled, has VIPs of others, or was made while the derived Service was in quarantine.
 		if o == client.Object(s.imp) && (kube.Filled(s.imp) || isQuarantined(s.svc)) {
-			if again, err = (retirer{r.Config}).retire(ctx, s); err != nil {
+			if again, err = end.retire(ctx, s); err != nil {
 				return 0, err
 			}
 		}
-		about := reporter{r.Config}
 		return again, errors.Join(about.refuse(ctx, s, notOwned(o)), about.lost(ctx, s, &foundSources{}))
 	}
 	switch {
 	case !exported:
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
-		if err := (reporter{r.Config}).clear(ctx, s); err != nil {
+		if err := about.clear(ctx, s); err != nil {
 			return 0, err
 		}
-		return retirer{r.Config}.retire(ctx, s)
+		return end.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:
 		if again, err = r.apply(ctx, s, &e); err != nil {
 			return 0, err
 		}
 	default:
-		if err := (reporter{r.Config}).accept(ctx, s); err != nil {
+		if err := about.accept(ctx, s); err != nil {
 			return 0, err
 		}
 	}
@@ -143,6 +143,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 
 // apply writes slices, derived Service and import, and returns when to check the name again.
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
+	about := reporter{r.Config}
 	// Conflicts are dropped here: each exporter reports them on its own ServiceExport.
 	merged, _ := conflict.Merge(slices.Concat(e.standIns, e.exports))
 	for _, standIn := range e.standIns {
@@ -150,7 +151,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
-		return 0, reporter{r.Config}.wrote(ctx, s, err)
+		return 0, about.wrote(ctx, s, theImport, err)
 	}
 	families, later, err := r.families(ctx, s, imp, merged.Families)
 	if err != nil {
@@ -186,15 +187,19 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
 			err)
 	}
-	if err := (reporter{r.Config}).lost(ctx, s, &found); err != nil {
+	if err := about.lost(ctx, s, &found); err != nil {
 		return 0, err
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(refused, failed)
 	}
+	write := theImport
+	if kube.Manages(imp) && len(imp.Status.Clusters) > 0 {
+		write = theChange // clients use it as it is
+	}
 	update := func() error {
-		return reporter{r.Config}.wrote(ctx, s, r.updateImport(ctx, imp, &merged, families, svc, failed))
+		return about.wrote(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
 		refused = errors.Join(refused, update(), r.removeDispensable(ctx, p), p.invalid)

@@ -282,46 +282,27 @@ func TestU6ACopyThatThisClusterRefusesSaysSo(t *testing.T) {
 
 // TestU6AnImportThatThisClusterRefusesSaysSo, once, though the words always differ, and until it is written.
 func TestU6AnImportThatThisClusterRefusesSaysSo(t *testing.T) {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	for what, c := range map[string]struct {
 		refuses func(client.Object) bool
 		prepare func(*member)
+		reason  string
 	}{
-		"the creation of the import": {isImport, func(*member) {}},
+		"the creation of the import": {isImport, func(*member) {}, hubv1alpha1.ReasonImportRefused},
 		"a change of it": {isImport, func(m *member) {
 			m.mustPass()
 			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = 81 })
-		}},
-		"its namespace": {func(o client.Object) bool { _, is := o.(*corev1.Namespace); return is }, func(m *member) {
-			m.set("", hubv1alpha1.MissingNamespacesCreate)
-			if err := m.local.Delete(t.Context(), namespace.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		}, hubv1alpha1.ReasonChangeRefused},
+		"its namespace": {isNamespace, (*member).loseNamespace, hubv1alpha1.ReasonImportRefused},
 	} {
 		m, attempts := newMember(t), 0
 		m.export("c", "10.3.0.1")
 		c.prepare(m)
-		refused := func(o client.Object) error {
+		m.refuseWrites(func(o client.Object) error {
 			if !c.refuses(o) {
 				return nil
 			}
 			attempts++
 			return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), fmt.Errorf("attempt %d", attempts))
-		}
-		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				if err := refused(o); err != nil {
-					return err
-				}
-				return c.Create(ctx, o, opts...)
-			},
-			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				if err := refused(o); err != nil {
-					return err
-				}
-				return c.Update(ctx, o, opts...)
-			},
 		})
 		for range 3 {
 			before := m.writes
@@ -329,7 +310,7 @@ func TestU6AnImportThatThisClusterRefusesSaysSo(t *testing.T) {
 				t.Errorf("%s: %v, %d writes in attempt %d", what, err, m.writes-before, attempts)
 			}
 		}
-		if m.reason() != hubv1alpha1.ReasonImportRefused || !slices.Equal(m.told, []string{"ImportRefused"}) {
+		if m.reason() != c.reason || !slices.Equal(m.told, []string{c.reason}) {
 			t.Errorf("%s: condition %q, Events %v", what, m.reason(), m.told)
 		}
 		m.Local = m.local
@@ -339,4 +320,59 @@ func TestU6AnImportThatThisClusterRefusesSaysSo(t *testing.T) {
 	}
 }
 
+// TestU6WhatElseIsRefusedIsReportedToo: the words of the refusal before do not stay.
+func TestU6WhatElseIsRefusedIsReportedToo(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.loseNamespace()
+	m.refuseWrites(func(o client.Object) error {
+		if isNamespace(o) || isImport(o) {
+			return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), fmt.Errorf("no %T", o))
+		}
+		return nil
+	})
+	for _, want := range []string{"no *v1.Namespace", "no *v1beta1.ServiceImport"} {
+		if err := m.pass(); !apierrors.IsForbidden(err) || !strings.Contains(m.says(), want) {
+			t.Errorf("%v: the condition says %q, want %q", err, m.says(), want)
+		}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		if err := client.IgnoreAlreadyExists(m.local.Create(t.Context(), ns)); err != nil { // by hand
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(m.told, []string{"ImportRefused", "ImportRefused"}) {
+		t.Errorf("Events %v", m.told)
+	}
+}
+
+// loseNamespace deletes the namespace, which the ClusterSet wants created.
+func (m *member) loseNamespace() {
+	m.t.Helper()
+	m.set("", hubv1alpha1.MissingNamespacesCreate)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	if err := m.local.Delete(m.t.Context(), ns); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// refuseWrites has the API server refuse to create or update objects.
+func (m *member) refuseWrites(refused func(client.Object) error) {
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := refused(o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := refused(o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	})
+}
+
 func isImport(o client.Object) bool { _, is := o.(*mcsv1beta1.ServiceImport); return is }
+
+func isNamespace(o client.Object) bool { _, is := o.(*corev1.Namespace); return is }

@@ -286,6 +286,11 @@ var faults = []struct {
 		s.Member.Imports[0].Labels = nil
 	}, "x web.shop is not imported: NotOwned: ServiceImport shop/web belongs",
 		"kubectl clusterset --context=east explain web.shop"},
+	{"a change of an import is refused", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "True", "ChangeRefused",
+			"this cluster's API server refuses a change of the import, which stays as it is: denied")}
+	}, "x the import of web.shop is not as it is exported: ChangeRefused: this cluster's API server refuses a change",
+		"kubectl clusterset --context=east explain web.shop"},
 	{"addresses are refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
 			"EndpointsRefused", "address 172.20.0.1 is reserved")}

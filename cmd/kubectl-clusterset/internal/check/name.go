@@ -145,6 +145,20 @@ var nameChecks = []Check{
 		Look: each(func(w *World, n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) }),
 	},
 	{
+		ID: "change-refused", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
+		After: []string{"drift"}, One: "the import of %s is not as it is exported",
+		Many: "%d imports are not as they are exported", Do: explain,
+		Look: each(func(w *World, n *Name) (bool, string) {
+			for _, rec := range n.records {
+				c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
+				if c != nil && c.Reason == hubv1alpha1.ReasonChangeRefused {
+					return true, c.Reason + ": " + c.Message
+				}
+			}
+			return false, ""
+		}),
+	},
+	{
 		ID: "endpoints-lost", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
 		One: "endpoints of %s are not imported", Many: "endpoints of %d names are not imported", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {

@@ -261,8 +261,8 @@ const (
 	// ConditionHeld of another member's record says that the hub no longer has it as it is here, though its owner has
 	// not withdrawn it.
 	ConditionHeld = "Held"
-	// ConditionImported of any record is False while this cluster does not import the name. It is also set on the
-	// ServiceExport.
+	// ConditionImported of any record is False while this cluster does not import the name, and True while it cannot
+	// change the import. It is also set on the ServiceExport.
 	ConditionImported = "Imported"
 	// ConditionEndpointsImported of any record is False while some of its endpoints are not imported.
 	ConditionEndpointsImported = "EndpointsImported"
@@ -280,6 +280,7 @@ const (
 const (
 	ReasonNotOwned      = "NotOwned"      // an object that the import needs belongs to another program (SPEC I10)
 	ReasonImportRefused = "ImportRefused" // this cluster's API server refuses the import or its namespace (SPEC U6)
+	ReasonChangeRefused = "ChangeRefused" // it refuses to change an import, which stays as it is
 )
 
 // ServiceExportRecordList is a list of ServiceExportRecords.
