@@ -103,7 +103,11 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
 	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
-	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
+	stated := s.own
+	if stated == nil {
+		stated = s.shown // the copy is lost
+	}
+	record.ExportedAt = exportedAt(s.export.CreationTimestamp, stated)
 	if w := s.shown; w != nil && w.Spec.Withdrawn && record.ExportedAt.Equal(w.Spec.ExportedAt) {
 		// The copy that said so is lost. Members that have missed the withdrawal must see another export.
 		record.ExportedAt = new(metav1.NewTime(record.ExportedAt.Add(time.Second)))
@@ -144,18 +148,18 @@ func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after
-// a withdrawal, such as the deletion of its Service. It is never earlier than own says. So a record with the same
-// exportedAt is the same export (clusterset.SetPublished).
-func exportedAt(created metav1.Time, own *hubv1alpha1.ServiceExportRecord) *metav1.Time {
-	if own == nil {
+// a withdrawal, such as the deletion of its Service. It is never earlier than the record says that states it. So a
+// record with the same exportedAt is the same export (clusterset.SetPublished).
+func exportedAt(created metav1.Time, stated *hubv1alpha1.ServiceExportRecord) *metav1.Time {
+	if stated == nil {
 		return &created
 	}
-	at, before := created, own.Spec.ExportedAt
-	if own.Spec.Withdrawn {
+	at, before := created, stated.Spec.ExportedAt
+	if stated.Spec.Withdrawn {
 		if before != nil {
 			before = new(metav1.NewTime(before.Add(time.Second)))
 		}
-		if w := own.Spec.WithdrawnAt; w != nil && at.Before(w) {
+		if w := stated.Spec.WithdrawnAt; w != nil && at.Before(w) {
 			at = metav1.NewTime(w.Truncate(time.Second))
 		}
 	}
