@@ -241,6 +241,7 @@ var differs = []struct {
 	{regexp.MustCompile(`10\.96\.\d+\.\d+`), "VIP"},
 	{regexp.MustCompile(`(?m)^(  \S+ +)\d+[smh](\d+s)? `), "${1}AGE "},
 	{regexp.MustCompile(`(VERSION +\d+ +)\d+[smh](\d+s)?`), "${1}AGE"},
+	{regexp.MustCompile(`\b\d+ checks`), "N checks"},
 	{regexp.MustCompile(`(certificate-authority-data|kubeconfig): \S+`), "$1: DATA"},
 }
 
