@@ -3,6 +3,7 @@ package kube
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"sync"
 	"time"
 )
 
@@ -33,4 +34,33 @@ func (w Written) Leave(version string, content any, now time.Time) time.Duration
 func hash(content any) [32]byte {
 	text, _ := json.Marshal(content) // specs of API types always encode
 	return sha256.Sum256(text)
+}
+
+// reportEvery is how long the message of one failure stays before another replaces it. A write triggers the next pass,
+// so messages that always differ (by a port number, say) would make passes follow each other without a pause.
+const reportEvery = time.Minute
+
+// Reported remembers when a failure of each name was reported last. The zero value is ready to use.
+type Reported struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// Recently returns whether a failure of a name was reported within reportEvery, and remembers this one if not. What has
+// not failed ends that time.
+func (r *Reported) Recently(name string, failed bool, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !failed {
+		delete(r.at, name)
+		return false
+	}
+	if at, known := r.at[name]; known && now.Sub(at) < reportEvery {
+		return true
+	}
+	if r.at == nil {
+		r.at = map[string]time.Time{}
+	}
+	r.at[name] = now
+	return false
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,7 +35,7 @@ func (r *reconciler) report(ctx context.Context, s *state, d *decision, o outcom
 	}
 	was := s.export.Status.Conditions
 	readiness := ready(s, d, o, meta.FindStatusCondition(was, string(mcsv1beta1.ServiceExportConditionReady)))
-	if r.failedRecently(r.recordName(s), readiness.Reason == string(mcsv1beta1.ServiceExportReasonFailed), r.Now()) {
+	if r.reported.Recently(r.recordName(s), readiness.Reason == string(mcsv1beta1.ServiceExportReasonFailed), r.Now()) {
 		if before := meta.FindStatusCondition(was, readiness.Type); before != nil && before.Reason == readiness.Reason {
 			readiness.Message = before.Message
 		}
@@ -119,25 +118,4 @@ func lacksNamespace(err error) bool {
 	}
 	details := status.Status().Details
 	return details != nil && details.Kind == "namespaces"
-}
-
-// reportEvery is how long the message of one failure stays before another replaces it. A write triggers the next pass,
-// so messages that always differ (by a port number, say) would make passes follow each other without a pause.
-const reportEvery = time.Minute
-
-// failedRecently returns whether a failure of this record was reported within reportEvery, and remembers this one if
-// not; a success ends that time.
-func (m *memory) failedRecently(record string, failed bool, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h := m.of(record)
-	if !failed {
-		h.failed = time.Time{}
-		return false
-	}
-	if !h.failed.IsZero() && now.Sub(h.failed) < reportEvery {
-		return true
-	}
-	h.failed = now
-	return false
 }

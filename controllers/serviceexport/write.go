@@ -18,8 +18,9 @@ import (
 
 // memory is what this agent remembers about what it wrote. Everything in it may be lost at a restart.
 type memory struct {
-	mu      sync.Mutex
-	records map[string]*history // by the name of a record or page
+	mu       sync.Mutex
+	records  map[string]*history // by the name of a record or page
+	reported kube.Reported       // by the name of a record
 }
 
 // history is what this agent remembers about one record or page.
@@ -27,7 +28,6 @@ type history struct {
 	revision int64        // the highest that the hub has shown or taken
 	written  kube.Written // of the last write
 	deleted  time.Time    // when it was deleted: it is not created again within recreateAfter
-	failed   time.Time    // when the last failure was reported
 
 	// Of a record: the revisions that passes over its name have written and the hub has not shown yet, by the name of
 	// the record or page; and when the last was written.
@@ -46,6 +46,7 @@ func (m *memory) of(record string) *history {
 }
 
 func (m *memory) forget(record string) {
+	m.reported.Recently(record, false, time.Time{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.records, record)

@@ -1,7 +1,6 @@
 package serviceimport
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -12,18 +11,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // memory is what the process remembers between passes. A restart may lose it: it saves requests and bridges seconds.
 type memory struct {
-	mu      sync.Mutex
-	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
-	failed  map[types.NamespacedName]time.Time     // when a failure of a name was reported last
-	unknown map[string]time.Time                   // trafficDistributions that the API server refused
-	settled map[types.NamespacedName]*settled
-	orders  map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
-	unseen  map[types.NamespacedName]*unseen
+	mu       sync.Mutex
+	waits    map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
+	reported kube.Reported                          // by kube.Key of a name
+	unknown  map[string]time.Time                   // trafficDistributions that the API server refused
+	settled  map[types.NamespacedName]*settled
+	orders   map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
+	unseen   map[types.NamespacedName]*unseen
 }
 
 // unseen is what passes over a name have changed or deleted and the cache has not shown yet: a pass that decides from
@@ -91,10 +90,10 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 
 // forget drops a name whose namespace is gone.
 func (m *memory) forget(name types.NamespacedName) {
+	m.reported.Recently(kube.Key(name), false, time.Time{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
-	delete(m.failed, name)
 	delete(m.settled, name)
 	delete(m.orders, name)
 	delete(m.unseen, name)
@@ -141,30 +140,6 @@ func (m *memory) stopWaiting(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
-}
-
-// reportEvery is how long the message of one failure stays before another of the same reason replaces it. A write to
-// the import triggers the next pass, so messages that always differ would make passes follow each other without a
-// pause.
-const reportEvery = time.Minute
-
-// failedRecently reports whether a failure of a name was reported within reportEvery, and remembers this one if not. A
-// name that only waits has not failed.
-func (m *memory) failedRecently(name types.NamespacedName, failed error, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if failed == nil || errors.Is(failed, ipam.ErrPending) {
-		delete(m.failed, name)
-		return false
-	}
-	if at, known := m.failed[name]; known && now.Sub(at) < reportEvery {
-		return true
-	}
-	if m.failed == nil {
-		m.failed = map[types.NamespacedName]time.Time{}
-	}
-	m.failed[name] = now
-	return false
 }
 
 // unknownFor is how long a refused trafficDistribution is not tried again: the API server may be upgraded.
