@@ -788,7 +788,7 @@ func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
 	var out strings.Builder
 	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
 	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
-	if err != nil || !strings.Contains(out.String(), "helm upgrade dns -n clusterset-dns") ||
+	if err != nil || !strings.Contains(out.String(), "helm upgrade dns CHART -n clusterset-dns") ||
 		strings.Contains(out.String(), "apply ") {
 		t.Errorf("%v\n%s", err, &out)
 	}
@@ -800,7 +800,7 @@ func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
 		t.Errorf("it runs %s, and the Corefile is\n%s", got, s.Corefile())
 	}
 	r.Wait, r.Timeout = true, time.Millisecond
-	if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), "helm upgrade dns -n") {
+	if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), "helm upgrade dns CHART") {
 		t.Errorf("where it does not run: %v", err)
 	}
 }

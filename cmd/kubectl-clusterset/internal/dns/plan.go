@@ -84,7 +84,9 @@ func (s *State) release() string {
 }
 
 // upgrade returns the step that changes or restores a release.
-func upgrade(release string) string { return "helm upgrade " + release + " -n " + besideNamespace }
+func upgrade(release string) string {
+	return "helm upgrade " + release + " CHART -n " + besideNamespace
+}
 
 // Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
 func (s *State) Running() string {
