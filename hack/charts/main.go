@@ -69,13 +69,12 @@ var charts = []chart{
 	}},
 	{name: "clusterset-dns", crds: "crds", files: []file{
 		{name: "dns", folder: "coredns/beside", keep: not("Namespace"), change: dnsObject},
-		{name: "network-policy", folder: "coredns/network-policy",
-			condition: "$.Values.networkPolicy.enabled", change: released},
+		{name: "network-policy", folder: "coredns/network-policy", condition: "$.Values.networkPolicy.enabled"},
 		{name: "monitoring", folder: "monitoring/coredns", condition: "$.Values.monitoring.enabled",
 			keep: func(o object) bool { return name(o) != "clusterset-coredns" || o["kind"] != "PodMonitor" },
 			change: func(t *text, o object) string {
-				monitor(t, o)
-				return released(t, o)
+				at(o, "metadata")["namespace"] = dnsNamespace // without an agent, there is no clusterset-system
+				return monitor(t, o)
 			}},
 	}},
 }
@@ -286,7 +285,6 @@ func memberObject(t *text, o object) (condition string) {
 }
 
 func dnsObject(t *text, o object) (condition string) {
-	condition = released(t, o)
 	switch o["kind"] {
 	case "Deployment":
 		// An entry of the value replaces ours: two of one name are refused by server-side apply.
@@ -306,17 +304,6 @@ func dnsObject(t *text, o object) (condition string) {
 		})
 	}
 	return condition
-}
-
-// released puts the release's namespace where deploy/coredns/beside has its own.
-func released(t *text, o object) string {
-	t.each(o, func(key, s string) string {
-		if (key == "namespace" || key == "matchNames") && (s == dnsNamespace || s == systemNamespace) {
-			return t.inline(`{{ $.Release.Namespace | quote }}`)
-		}
-		return s
-	})
-	return ""
 }
 
 // workload puts values into a Deployment, and returns its container. The last argument is a place for more of them.

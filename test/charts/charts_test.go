@@ -235,6 +235,7 @@ func TestChartsRefuse(t *testing.T) {
 		"an unknown value":          {"clusterset-member", []string{"--set=clusterId=east"}, "clusterId"},
 		"another namespace":         {"clusterset-member", []string{"--namespace=default"}, "clusterset-system"},
 		"the hub in another one":    {"clusterset-hub", []string{"--namespace=default"}, "clusterset-system"},
+		"DNS in another one":        {"clusterset-dns", []string{"--namespace=default"}, "must be clusterset-dns"},
 		"no digest":                 {"clusterset-dns", []string{"--set=image.digest=v1"}, "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
