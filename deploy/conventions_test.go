@@ -60,11 +60,12 @@ var kept = map[string]string{
 	"kustomize.toolkit.fluxcd.io/prune": "disabled",
 }
 
-// sharedOnHub returns whether all ClusterSets of a hub use an object: without it members would keep their rights, and
-// nothing would refuse what is not theirs.
-func sharedOnHub(folder string, o object) bool {
+// shared returns whether an object has other users. All ClusterSets of a hub use its policies: without them members
+// would keep their rights, and nothing would refuse what is not theirs. Each CoreDNS of a member uses the ClusterRole.
+func shared(folder string, o object) bool {
 	return folder == "hub" || folder == "hub/controller" && o.Metadata.Namespace == "clusterset-system" &&
-		o.Kind != "Deployment" && o.Kind != "PodDisruptionBudget"
+		o.Kind != "Deployment" && o.Kind != "PodDisruptionBudget" ||
+		o.Kind == "ClusterRole" && o.Metadata.Name == "clusterset-dns:coredns"
 }
 
 // What users or members made is in these, or goes with them.
@@ -80,7 +81,7 @@ func TestWhatHoldsOthersObjectsIsNotPruned(t *testing.T) {
 			if must {
 				mustKeep[o.Kind]++
 			}
-			must = must || sharedOnHub(folder, o)
+			must = must || shared(folder, o)
 			for key, value := range kept {
 				if got := o.Metadata.Annotations[key]; must && got != value || !must && got != "" {
 					t.Errorf("%s: %s %s has the annotation %s: %q", folder, o.Kind, o.Metadata.Name, key, got)

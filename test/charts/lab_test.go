@@ -183,9 +183,9 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 	}
 
 	for _, kept := range [][]string{{"validatingadmissionpolicybinding", "clusterset-records.clusterset-dns.io"},
-		{"-n", system, "serviceaccount", "clusterset-hub"}} {
+		{"-n", system, "serviceaccount", "clusterset-hub"}, {"clusterrole", "clusterset-dns:coredns"}} {
 		if !c.there(kept...) {
-			t.Errorf("uninstall deleted %v, which other ClusterSets use", kept)
+			t.Errorf("uninstall deleted %v, which others use", kept)
 		}
 	}
 
