@@ -89,7 +89,7 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 	}
 	const image, replicas = ".spec.template.spec.containers[0].image", ".spec.replicas"
 
-	c.release("install", "clusterset-hub", system, "--set=members={east}")
+	c.release("install", "clusterset-hub", system, "--set=members={east},clusterSet.spec.externalNames=Forbid")
 	c.release("install", "clusterset-member", system, "--set=clusterID=east")
 	c.release("install", "clusterset-dns", dns)
 	c.kubectl("create", "namespace", "shop")
@@ -124,8 +124,8 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 		t.Error("upgrade added no member west")
 	}
 	if got := c.kubectl("-n", "clusterset", "get", "clusterset", "clusterset", "-o",
-		"jsonpath={.spec.lease.durationSeconds}"); got != "50" {
-		t.Errorf("upgrade set the lease of the user to %s", got)
+		"jsonpath={.spec.lease.durationSeconds} {.spec.externalNames}"); got != "50 Allow" {
+		t.Errorf("upgrade left %s, want the lease of the user, and the default of the value that was removed", got)
 	}
 	withWest := c.uids()
 
