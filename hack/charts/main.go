@@ -49,10 +49,8 @@ var charts = []chart{
 		{name: "clusterset", folder: "hub/clusterset", change: hubObject},
 		{name: "controller", folder: "hub/controller", keep: not("Namespace"), change: hubObject},
 		{name: "members", folder: "hub/member", loop: true, change: hubObject},
-		{name: "network-policy", folder: "hub/network-policy",
-			condition: "and $.Values.shared $.Values.networkPolicy.enabled"},
-		{name: "monitoring", folder: "monitoring/hub",
-			condition: "and $.Values.shared $.Values.monitoring.enabled", change: monitor},
+		{name: "network-policy", folder: "hub/network-policy", condition: "$.Values.networkPolicy.enabled"},
+		{name: "monitoring", folder: "monitoring/hub", condition: "$.Values.monitoring.enabled", change: monitor},
 	}},
 	{name: "clusterset-member", crds: "member", files: []file{
 		{

@@ -236,7 +236,11 @@ func TestChartsRefuse(t *testing.T) {
 		"another namespace":         {"clusterset-member", []string{"--namespace=default"}, "clusterset-system"},
 		"the hub in another one":    {"clusterset-hub", []string{"--namespace=default"}, "clusterset-system"},
 		"DNS in another one":        {"clusterset-dns", []string{"--namespace=default"}, "must be clusterset-dns"},
-		"no digest":                 {"clusterset-dns", []string{"--set=image.digest=v1"}, "digest"},
+		"monitoring, not shared": {"clusterset-hub", []string{"--set=shared=false,monitoring.enabled=true"},
+			"monitoring.enabled"},
+		"a network policy, not shared": {"clusterset-hub", []string{"--set=shared=false,networkPolicy.enabled=true"},
+			"networkPolicy.enabled"},
+		"no digest": {"clusterset-dns", []string{"--set=image.digest=v1"}, "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			namespace := "--namespace=clusterset-system"
