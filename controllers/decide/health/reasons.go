@@ -57,7 +57,8 @@ var Reasons = map[string]Reason{
 			"answer. The agent keeps its connection until it starts again, which cuts this cluster off.",
 		Remedy: "`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL` with an address that works."},
 	"NotRenewed": {Condition: "CredentialsValid",
-		Means:  "When the token expires, so does this cluster at the others.",
+		Means: "When the token has expired, this cluster imports nothing new, and its changes do not arrive at the " +
+			"others. Its endpoints stay there while its agent or an endpoint answers.",
 		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
 
 	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
