@@ -109,14 +109,19 @@ func (l *leave) run(ctx context.Context) error {
 	return nil
 }
 
-// plan fills objects with what join applied and still exists, in that order, except what Helm installed.
+// plan fills objects with what join applied and still exists, in that order, and the right to DNSEndpoints, except what
+// Helm installed.
 func (l *leave) plan(ctx context.Context) error {
 	l.objects = nil
 	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
 	if err != nil {
 		return err
 	}
-	objects = append(objects, secret(),
+	endpoints, err := manifest.Render(manifest.DNSEndpoint, manifest.Values{})
+	if err != nil {
+		return err
+	}
+	objects = append(append(endpoints, objects...), secret(),
 		object(hubv1alpha1.GroupVersion.WithKind("Membership"), "", hubv1alpha1.MembershipName),
 		property(clusterset.PropertyID))
 	hub, err := l.isHub(ctx)

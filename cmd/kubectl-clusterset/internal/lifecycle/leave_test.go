@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,8 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 	made := []client.Object{service, &mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web", ours)},
 		&discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x", ours)},
 		&appsv1.Deployment{ObjectMeta: in(kube.SystemNamespace, "clusterset-controller", nil)},
+		&rbacv1.ClusterRole{ObjectMeta: in("", "clusterset-dns:agent-dnsendpoints", nil)}, // deploy/member/dnsendpoint
+		&rbacv1.ClusterRoleBinding{ObjectMeta: in("", "clusterset-dns:agent-dnsendpoints", nil)},
 		&corev1.Namespace{ObjectMeta: in("", kube.SystemNamespace, nil)}}
 	theirs := &networkingv1.ServiceCIDR{ObjectMeta: in("", "users", nil)}
 	theirs.Finalizers = []string{clusterset.FinalizerVIPs}

@@ -18,16 +18,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
-// The folders of deploy/ that are applied.
+// The folders of deploy/ that are applied or deleted.
 const (
-	Hub           = "hub"            // once per hub
-	ClusterSet    = "hub/clusterset" // once per clusterset, on the hub
-	HubController = "hub/controller" // once per clusterset, on the hub: its controller
-	HubMember     = "hub/member"     // once per member, on the hub
-	CoreDNS       = "coredns"        // in the member: CoreDNS's rights
-	Beside        = "coredns/beside" // in the member: our CoreDNS beside the cluster's own
-	CRDs          = "crds"           // in the member: what CoreDNS watches
-	Member        = "member"         // in the member
+	Hub           = "hub"                // once per hub
+	ClusterSet    = "hub/clusterset"     // once per clusterset, on the hub
+	HubController = "hub/controller"     // once per clusterset, on the hub: its controller
+	HubMember     = "hub/member"         // once per member, on the hub
+	CoreDNS       = "coredns"            // in the member: CoreDNS's rights
+	Beside        = "coredns/beside"     // in the member: our CoreDNS beside the cluster's own
+	CRDs          = "crds"               // in the member: what CoreDNS watches
+	Member        = "member"             // in the member
+	DNSEndpoint   = "member/dnsendpoint" // in the member: the agent's right to DNSEndpoints, if somebody applied it
 )
 
 // Placeholders in the manifests (deploy/hub/README.md).
