@@ -153,3 +153,20 @@ func TestE3WhatOfASliceCannotBeImported(t *testing.T) {
 		t.Errorf("FQDN: %v", leftOut)
 	}
 }
+
+// TestE3APortThatTheServiceLacks: a slice of Kubernetes' own keeps the number that its target had last, since its port
+// is about to be renamed. That of a user is named, whatever another slice of the Service had.
+func TestE3APortThatTheServiceLacks(t *testing.T) {
+	ports := []hubv1alpha1.ServicePort{{Name: "grpc", Protocol: "TCP", Port: 80}}
+	was := []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 80, Target: new(int32(8080))}}
+	for manager, named := range map[string]int{"endpointslice-controller.k8s.io": 0, "": 1} {
+		slice := &discoveryv1.EndpointSlice{AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080))},
+		}}
+		slice.Labels = map[string]string{discoveryv1.LabelManagedBy: manager}
+		group, leftOut, ok := GroupOf(ports, was, slice)
+		if !ok || len(leftOut) != named || len(group.Ports) != 1-named {
+			t.Errorf("managed by %q: %v, %v", manager, group.Ports, leftOut)
+		}
+	}
+}

@@ -23,7 +23,6 @@ type seen struct {
 	service  *corev1.Service
 	export   *mcsv1beta1.ServiceExport
 	slices   []discoveryv1.EndpointSlice
-	edited   bool   // since it was exported
 	message  string // of Valid
 	imp      *mcsv1beta1.ServiceImport
 	imported []discoveryv1.EndpointSlice
@@ -172,11 +171,6 @@ func (s *seen) samePort(p corev1.ServicePort, own, there part) bool {
 	found := slices.IndexFunc(there.ports, func(r discoveryv1.EndpointPort) bool {
 		return ptr.Deref(r.Name, "") == p.Name && ptr.Deref(r.Protocol, "TCP") == p.Protocol
 	})
-	if at < 0 && found >= 0 && s.edited { // renamed, and the slice is not: its targets stay (DESIGN §2)
-		return slices.ContainsFunc(own.ports, func(q discoveryv1.EndpointPort) bool {
-			return ptr.Deref(q.Protocol, "TCP") == p.Protocol && ptr.Equal(q.Port, there.ports[found].Port)
-		})
-	}
 	return (at < 0) == (found < 0) && (at < 0 || ptr.Equal(own.ports[at].Port, there.ports[found].Port))
 }
 
@@ -227,9 +221,6 @@ func (s *seen) compare(kind uint16, want, got []string, code, gotCode int) error
 		if len(got) != len(want) || code != gotCode {
 			return differ
 		}
-		return nil
-	}
-	if kind == dns.TypeSRV && s.edited { // a renamed port keeps its records; checkEndpoints has compared each
 		return nil
 	}
 	if kind == dns.TypeSRV && slices.ContainsFunc(s.slices, legacy) { // in-tree, such an endpoint is no target

@@ -192,7 +192,7 @@ func (w *world) play(ctx context.Context, seed uint64) (err error) {
 	if err := w.a.Create(ctx, export); err != nil {
 		return err
 	}
-	if err := w.settles(ctx, name, false); err != nil {
+	if err := w.settles(ctx, name); err != nil {
 		return fmt.Errorf("%w%s", err, w.print(ctx, objects))
 	}
 	for range 2 {
@@ -206,7 +206,7 @@ func (w *world) play(ctx context.Context, seed uint64) (err error) {
 		case err != nil:
 			return err
 		}
-		if err := w.settles(ctx, name, true); err != nil {
+		if err := w.settles(ctx, name); err != nil {
 			return fmt.Errorf("after an edit: %w%s", err, w.print(ctx, objects))
 		}
 	}
@@ -225,13 +225,12 @@ func (w *world) print(ctx context.Context, objects []client.Object) (text string
 }
 
 // settles waits until what is imported of a name is right.
-func (w *world) settles(ctx context.Context, name string, edited bool) error {
+func (w *world) settles(ctx context.Context, name string) error {
 	var s seen
 	err := lab.Until(ctx, limit, name, func() (err error) {
 		if s, err = w.see(ctx, name); err != nil {
 			return err
 		}
-		s.edited = edited
 		return s.check()
 	})
 	if err == nil && strings.Contains(s.message, "no effect") {
