@@ -134,6 +134,9 @@ func TestExplainSaysWhatTheHubKnows(t *testing.T) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
+	if strings.Contains(string(text), "none was published") {
+		t.Errorf("something is withheld of an exporter with ready endpoints: %s", text)
+	}
 	if got, err := Explain(w, "none.shop"); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
