@@ -142,6 +142,25 @@ func TestExplainSaysWhatTheHubKnows(t *testing.T) {
 	}
 }
 
+// TestAMembersPageSaysThatTheHubIsAway: it knows no members then.
+func TestAMembersPageSaysThatTheHubIsAway(t *testing.T) {
+	s := shop(t)
+	if v := look(s); v.HubUnread {
+		t.Error("the hub was read")
+	}
+	s.Member = &snapshot.Member{Now: now, Records: s.Hub.Records}
+	s.Hub, s.Unread[snapshot.OfHub] = nil, snapshot.Lack{Why: "no answer"}
+	v := look(s)
+	if !v.HubUnread || len(v.Clusters) != 4 {
+		t.Errorf("unread: %v, %+v", v.HubUnread, v.Clusters)
+	}
+	for _, c := range v.Clusters {
+		if c.State != "hub not read" || c.Joined != "" { // by which the page knows a member
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestThePageHasNoCredential, neither in what others wrote nor in the path of the user's kubeconfig; and what replaces
 // credentials in an archive leaves it as it is.
 func TestThePageHasNoCredential(t *testing.T) {
