@@ -29,8 +29,8 @@ func newPlan(r *root) *cobra.Command {
 cluster. What FILE lacks is taken from there. Of NAME, it is the export as it is now, or a new one. With
 --delete, the exports are deleted. The command writes nothing.
 
-Exit status: 0; 2 if something is taken away from a member: a name, a type, a port, a VIP, or traffic from
-an endpoint; 1 if the command fails.`,
+Exit status: 0; 2 if something is taken away from a member: a name, a type, a port, a VIP, traffic from
+an endpoint, or clients outside the clusters from an address; 1 if the command fails.`,
 		Example: `  kubectl clusterset plan -f shop.yaml --context east
   kubectl clusterset plan web.shop --delete --context east
   kubectl clusterset plan -f shop.yaml --cluster-id east --context hub`,
