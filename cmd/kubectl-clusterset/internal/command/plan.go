@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/plan"
@@ -76,9 +75,6 @@ an endpoint, or clients outside the clusters from an address; 1 if the command f
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "file, folder or URL with what would be applied; - is stdin")
 	cmd.Flags().StringVar(&p.Cluster, "cluster-id", "", "member in which it would be applied (default: this cluster)")
 	cmd.Flags().BoolVar(&p.Delete, "delete", false, "the ServiceExports would be deleted")
-	cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, func(o client.Object) string {
-		return o.GetName() + "." + o.GetNamespace()
-	})
 	return cmd
 }
 
