@@ -38,7 +38,8 @@ type State struct {
 // Exporter is a cluster that exports the name.
 type Exporter struct {
 	clusterset.Export
-	sources []*endpoints.Source
+	sources  []*endpoints.Source
+	external *clusterset.External
 }
 
 // Exporters returns who exports the name. It leaves out records that members refuse.
@@ -73,6 +74,7 @@ func add(to []Exporter, rec *hubv1alpha1.ServiceExportRecord, groups []hubv1alph
 	}
 	e.Published = rec.CreationTimestamp.UTC()
 	x := Exporter{Export: e}
+	x.external, _ = clusterset.ParseExternal(&rec.Spec, nil) // the exporter reports what is invalid
 	for i := range groups {
 		if g, _, err := clusterset.ParseGroup(&groups[i], nil); err == nil {
 			name := endpoints.SourceName(i, e.Cluster)
@@ -87,7 +89,8 @@ type Import struct {
 	mcsv1beta1.ServiceImport          // without IPs
 	Order                    []string // who exports it, in order of precedence (C1)
 	Conflicts                []conflict.Conflict
-	Slices                   []*discoveryv1.EndpointSlice // imported ones, also of the member's own endpoints
+	External                 map[string]*clusterset.External // for clients outside the clusters, by cluster ID
+	Slices                   []*discoveryv1.EndpointSlice    // imported ones, also of the member's own endpoints
 }
 
 // In returns what a member has of the name; nil if nobody exports it to that one. families are those that its API
@@ -95,17 +98,21 @@ type Import struct {
 func (s *State) In(member clusterset.Place, families []corev1.IPFamily, exporters []Exporter) *Import {
 	var exports []clusterset.Export
 	var sources []*endpoints.Source
+	outside := map[string]*clusterset.External{}
 	for i := range exporters {
-		if exporters[i].GoesTo(member) {
-			exports = append(exports, exporters[i].Export)
-			sources = append(sources, exporters[i].sources...)
+		if x := &exporters[i]; x.GoesTo(member) {
+			exports = append(exports, x.Export)
+			sources = append(sources, x.sources...)
+			if x.external != nil {
+				outside[x.Cluster] = x.external
+			}
 		}
 	}
 	if len(exports) == 0 {
 		return nil
 	}
 	m, conflicts := conflict.Merge(exports)
-	out := &Import{Conflicts: conflicts}
+	out := &Import{Conflicts: conflicts, External: outside}
 	conflict.Order(exports)
 	for i := range exports {
 		out.Order = append(out.Order, exports[i].Cluster)
@@ -156,6 +163,16 @@ func (s *State) Service(cluster string) (*corev1.Service, []*discoveryv1.Endpoin
 	for _, p := range rec.Ports {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port,
 			AppProtocol: p.AppProtocol})
+	}
+	if x := all[i].external; x != nil {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		at := &svc.Status.LoadBalancer
+		for _, ip := range x.IPs {
+			at.Ingress = append(at.Ingress, corev1.LoadBalancerIngress{IP: ip})
+		}
+		for _, name := range x.Hostnames {
+			at.Ingress = append(at.Ingress, corev1.LoadBalancerIngress{Hostname: name})
+		}
 	}
 	m, _ := conflict.Merge([]clusterset.Export{all[i].Export})
 	return svc, s.slices(all[i].sources, &m, byKubernetes)

@@ -297,7 +297,7 @@ var nameChecks = []Check{
 		ID: "address-here", Scope: Set, Level: report.Error,
 		Needs: parts{snapshot.Ranges, snapshot.Nodes, snapshot.Slices, snapshot.Properties}, After: []string{"Overlap"},
 		One:  "cluster %s exports endpoints in this cluster's own ranges",
-		Many: "%d clusters export endpoints in this cluster's own ranges", Do: report.Here("kubectl clusterset verify"),
+		Many: "%d clusters export endpoints in this cluster's own ranges",
 		Look: addressesHere,
 	},
 	{

@@ -128,7 +128,7 @@ var setChecks = ofSet(
 					len(w.stated()) > 0 {
 					continue
 				}
-				h := Hit{On: p.Name, Detail: "last renewed at " + at.UTC().Format(time.RFC3339)}
+				h := Hit{On: p.Name, Detail: "last renewed at " + stamp(at)}
 				if w.Member != nil && p.Name == w.Member.ID() {
 					h.Do, h.After = agentLog, append(slices.Clone(stopped), "leaving", "agent-outdated")
 				}
@@ -148,8 +148,8 @@ var setChecks = ofSet(
 		ID: "member-unfinished", One: "cluster %s has not finished joining",
 		Many: "%d clusters have not finished joining", Do: doctor,
 		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-			age := w.Hub.Now.Sub(p.CreationTimestamp.Time)
-			return !claimed(p) && !left(p) && age > unfinished, "it began " + report.Age(age) + " ago"
+			began := p.CreationTimestamp.Time
+			return !claimed(p) && !left(p) && w.Hub.Now.Sub(began) > unfinished, "it began at " + stamp(began)
 		}),
 	},
 	Check{
@@ -173,8 +173,8 @@ var setChecks = ofSet(
 					continue
 				}
 				first := slices.MinFunc(slices.Collect(maps.Values(since)), time.Time.Compare)
-				h := Hit{On: id, Detail: fmt.Sprintf("from %s for %s", report.Few(slices.Sorted(maps.Keys(since))),
-					report.Age(w.Hub.Now.Sub(first)))}
+				h := Hit{On: id, Detail: fmt.Sprintf("from %s since %s", report.Few(slices.Sorted(maps.Keys(since))),
+					stamp(first))}
 				if reports[id].Cut() {
 					h.Level = report.Error
 				}
@@ -248,6 +248,9 @@ func claimed(p *inventoryv1alpha1.ClusterProfile) bool {
 	return !left(p) && p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
+// stamp returns a time as findings show it. They show no age, because a finding stays the same until its cause changes.
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
 func apartBy(ahead time.Duration) string {
 	if ahead < 0 {
 		return ahead.Abs().Round(time.Second).String() + " behind"
@@ -270,10 +273,10 @@ func hubController(w *World) []Hit {
 		return len(p.Status.Conditions) > 0 || h.Now.Sub(p.CreationTimestamp.Time) <= leaderless
 	})
 	hit, down := Hit{Do: hubLog}, facts.Missing(h.Deployed, h.Pods)
-	switch since := h.Now.Sub(began); {
-	case since > leaderless:
-		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s for %s", clusterset.LeaseHubPrefix, w.Namespace,
-			report.Age(since))
+	switch {
+	case h.Now.Sub(began) > leaderless:
+		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s since %s", clusterset.LeaseHubPrefix, w.Namespace,
+			stamp(began))
 	case idle:
 		hit.Detail = "no ClusterProfile has a condition"
 	case down == nil || h.Deployed.Status.AvailableReplicas == 0: // what renews the Lease works

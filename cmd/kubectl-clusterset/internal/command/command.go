@@ -98,12 +98,18 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	return cmd
 }
 
-// noArgs is cobra.NoArgs, which calls each argument an unknown command.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
+var noArgs = atMost(0)
+
+// atMost is cobra.MaximumNArgs with a remedy. Of none, cobra's calls each argument an unknown command.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) <= n {
+			return nil
+		}
+		most := []string{"no argument", "at most one argument"}[n]
+		return report.Fail(cmd.CommandPath()+" --help", "%s takes %s, and got %q", cmd.Name(), most,
+			strings.Join(args, " "))
 	}
-	return exit{report.Fail(cmd.CommandPath()+" --help", "%s takes no argument, and got %q", cmd.Name(), args[0]), 2}
 }
 
 // advise adds a remedy to the errors of all commands.
@@ -230,6 +236,13 @@ var errFindings = errors.New("there are findings")
 // examines makes a command one whose exit status is that of its findings, or 2 if it fails.
 func examines(cmd *cobra.Command, run func(*cobra.Command, []string) (report.Tally, error)) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit{wrongFlag(cmd, err), 2} })
+	right := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := right(cmd, args); err != nil {
+			return exit{err, 2}
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tally, err := run(cmd, args)
 		switch {
@@ -368,8 +381,8 @@ type format struct {
 	printer printers.ResourcePrinter
 }
 
-func (f *format) add(cmd *cobra.Command, more ...string) {
-	f.own = append([]string{"wide"}, more...)
+func (f *format) add(cmd *cobra.Command, own ...string) {
+	f.own = own
 	cmd.Flags().VarP(f, "output", "o", "format of the output")
 	complete := cobra.FixedCompletions(strings.Split(f.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists

@@ -49,6 +49,39 @@ func TestAMistypedContextIsSaidWithWhereTheyAreListed(t *testing.T) {
 	}
 }
 
+// TestWrongArgumentsExitAsFailuresOfTheirCommandDo: 1 means something else in doctor and verify.
+func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
+	for line, want := range map[string]int{
+		"status x": 1, "join x": 1, "dns install x": 1, "leave a b": 1, "evict a b": 1, "explain": 1, "plan a b": 1,
+		"status --none": 1, "doctor x": 2, "doctor --none": 2, "verify web shop": 2, "verify --none": 2,
+	} {
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs(strings.Fields(line))
+		err := cmd.ExecuteContext(t.Context())
+		if code, print := ExitCode(err); code != want || !print || !strings.Contains(fmt.Sprint(err), "\n  → ") {
+			t.Errorf("%s: exit status %d, want %d: %v", line, code, want, err)
+		}
+	}
+}
+
+// TestFlagsWithoutEffectAreRefused.
+func TestFlagsWithoutEffectAreRefused(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for line, want := range map[string]string{
+		"verify web.shop --with west": "--with",
+		"status --hub-only --from x":  "[from hub-only]",
+		"ui --hub-only --from x":      "[from hub-only]",
+		"plan web.shop -o wide":       "must be one of json|yaml|jsonpath=\n",
+		"verify -o wide":              "must be one of json|yaml|jsonpath=\n",
+	} {
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs(strings.Fields(line))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
 // TestRemediesNameTheNamespaceOfTheCredentials: join would look for another ClusterSet, and init would make one.
 func TestRemediesNameTheNamespaceOfTheCredentials(t *testing.T) {
 	token := "a." + base64.RawURLEncoding.EncodeToString(

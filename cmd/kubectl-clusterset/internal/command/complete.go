@@ -33,11 +33,12 @@ func complete(r *root, root *cobra.Command) {
 		for _, flag := range []string{"hub-context", "with"} {
 			_ = cmd.RegisterFlagCompletionFunc(flag, contexts) // an error means that the command has no such flag
 		}
+		qualified := func(o client.Object) string { return o.GetName() + "." + o.GetNamespace() }
 		switch cmd.Name() {
 		case "explain", "verify":
-			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceImportList{}, func(o client.Object) string {
-				return o.GetName() + "." + o.GetNamespace()
-			})
+			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceImportList{}, qualified)
+		case "plan":
+			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, qualified)
 		case "evict":
 			cmd.ValidArgsFunction = r.names(func() (*cluster.Cluster, error) { return r.hub(true) },
 				&inventoryv1alpha1.ClusterProfileList{}, client.Object.GetName)

@@ -29,7 +29,7 @@ func TestReportsArePrintedAsKubectlPrintsObjects(t *testing.T) {
 	} {
 		var f format
 		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
-		f.add(cmd)
+		f.add(cmd, "wide")
 		var out strings.Builder
 		cmd.RunE = func(*cobra.Command, []string) error {
 			return f.write(&out, &all, func(wide bool) {

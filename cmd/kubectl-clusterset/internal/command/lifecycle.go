@@ -91,7 +91,7 @@ func (r *root) leave() *cobra.Command {
 	var dryRun cluster.DryRun
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "leave", Short: "Remove this cluster from its ClusterSet", Args: cobra.MaximumNArgs(1),
+		Use: "leave", Short: "Remove this cluster from its ClusterSet", Args: atMost(1),
 		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
 the hub revokes its credentials, and what join installed is deleted. ServiceExports and CRDs stay. The
 command asks first. It also undoes an unfinished join.`,
@@ -123,7 +123,7 @@ func newEvict(r *root) *cobra.Command {
 	var o lifecycle.Options
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
-		Use: "evict CLUSTER", Short: "Remove another member, such as one that is lost", Args: cobra.MaximumNArgs(1),
+		Use: "evict CLUSTER", Short: "Remove another member, such as one that is lost", Args: atMost(1),
 		Long: `Remove a member from the hub by its cluster ID, for example one that is permanently lost. It loses its
 credentials at once, and the other members lose its exports. The command does not ask.
 

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/plan"
@@ -29,8 +28,8 @@ func newPlan(r *root) *cobra.Command {
 cluster. What FILE lacks is taken from there. Of NAME, it is the export as it is now, or a new one. With
 --delete, the exports are deleted. The command writes nothing.
 
-Exit status: 0; 2 if something is taken away from a member: a name, a type, a port, a VIP, or traffic from
-an endpoint; 1 if the command fails.`,
+Exit status: 0; 2 if something is taken away from a member: a name, a type, a port, a VIP, traffic from
+an endpoint, or clients outside the clusters from an address; 1 if the command fails.`,
 		Example: `  kubectl clusterset plan -f shop.yaml --context east
   kubectl clusterset plan web.shop --delete --context east
   kubectl clusterset plan -f shop.yaml --cluster-id east --context hub`,
@@ -76,9 +75,6 @@ an endpoint; 1 if the command fails.`,
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "file, folder or URL with what would be applied; - is stdin")
 	cmd.Flags().StringVar(&p.Cluster, "cluster-id", "", "member in which it would be applied (default: this cluster)")
 	cmd.Flags().BoolVar(&p.Delete, "delete", false, "the ServiceExports would be deleted")
-	cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, func(o client.Object) string {
-		return o.GetName() + "." + o.GetNamespace()
-	})
 	return cmd
 }
 

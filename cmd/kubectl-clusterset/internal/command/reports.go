@@ -24,10 +24,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/ui"
 )
 
-const exitCodes = `
-
-Exit status: 0 without findings, 1 with warnings only, 2 with errors or if the command fails.`
-
 // source names what to read: this cluster, and the hub if a flag names it. With hubOnly, it is the hub alone, which is
 // this cluster if no flag names another one.
 func (r *root) source(cmd *cobra.Command, hubOnly bool) (s snapshot.Source, err error) {
@@ -61,6 +57,13 @@ func (r *root) read(ctx context.Context, source snapshot.Source) (*check.World, 
 // archived adds the flag by which a command answers from an archive.
 func archived(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "from", "", "answer from this archive of gather, and not from clusters")
+}
+
+// looks adds the flags by which a command answers from an archive, or shows a hub alone.
+func looks(cmd *cobra.Command, file *string, hubOnly *bool) {
+	archived(cmd, file)
+	cmd.Flags().BoolVar(hubOnly, "hub-only", false, "show the hub only, without a member")
+	cmd.MarkFlagsMutuallyExclusive("from", "hub-only")
 }
 
 // look returns what was read and found, from an archive if one was given; with a name, of that name only.
@@ -131,9 +134,8 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 		}
 		return show(w, results)
 	}
-	f.add(cmd, "name", "html")
-	archived(cmd, &file)
-	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
+	f.add(cmd, "wide", "name", "html")
+	looks(cmd, &file, &hubOnly)
 	cmd.Flags().BoolVarP(&again, "watch", "w", false, "show it again when something has changed, until Ctrl-C")
 	return cmd
 }
@@ -208,7 +210,7 @@ Exit status: 0 if the name could be explained, also with findings.`,
 			return f.write(r.out, &all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "wide")
 	archived(cmd, &file)
 	cmd.Flags().StringVar(&client, "client", "",
 		"show which cluster a client at this address, outside the clusters, gets if its place is not known")
@@ -239,7 +241,7 @@ Exit status: 2 with errors or if the command fails; 1 with warnings only, if --f
 		}
 		return t, f.write(r.out, &all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})
-	f.add(cmd)
+	f.add(cmd, "wide")
 	archived(cmd, &file)
 	cmd.Flags().Var(choice[report.Severity]{&fail, []report.Severity{report.Error, report.Warning}}, "fail-on",
 		"exit status is not 0 if there is such a finding, or a worse one")

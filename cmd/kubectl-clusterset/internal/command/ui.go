@@ -32,8 +32,7 @@ command nor the page writes anything.`,
 			return page.Serve(cmd.Context(), r.out)
 		},
 	}
-	archived(cmd, &file)
-	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
+	looks(cmd, &file, &hubOnly)
 	return cmd
 }
 

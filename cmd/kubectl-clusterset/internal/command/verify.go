@@ -18,7 +18,7 @@ func newVerify(r *root) *cobra.Command {
 	var with []string
 	o := verify.Options{Say: r.say}
 	cmd := &cobra.Command{
-		Use: "verify [NAME]", Short: "Prove the ClusterSet, or one name, with test Pods", Args: cobra.MaximumNArgs(1),
+		Use: "verify [NAME]", Short: "Prove the ClusterSet, or one name, with test Pods", Args: atMost(1),
 		Long: `Prove the ClusterSet with test Pods in its members. In each cluster the command creates a namespace with
 a Pod and two exported Services. From each Pod it then connects to all Pods by address, by their names
 in clusterset.local, and by the VIP, for each IP family. It deletes the namespaces when it is done, and
@@ -27,12 +27,18 @@ when it is interrupted. The Pods run the image of the agent.
 Before anybody has joined, it tries routes between Pods only, with --image of clusterset-controller.
 
 With NAME, the Pod of this cluster alone asks for that exported Service by its name, and opens TCP connections to its
-endpoints and its VIP, without sending anything. The report says which of these steps failed.` + exitCodes,
+endpoints and its VIP, without sending anything. The report says which of these steps failed.
+
+Exit status: 0 without findings, 1 with warnings only, 2 with errors or if the command fails.`,
 		Example: `  kubectl clusterset verify --context east --with west
   kubectl clusterset verify web.shop --context east
   kubectl clusterset verify --context east --with west --image registry.example/clusterset-controller:v1.0.0`,
 	}
 	examines(cmd, func(cmd *cobra.Command, args []string) (t report.Tally, err error) {
+		if len(args) > 0 && len(with) > 0 {
+			return t, report.Fail("leave out --with, or the name",
+				"a name is tried from this cluster alone, so --with has no effect")
+		}
 		if o.Namespace = ptr.Deref(r.config.Namespace, ""); o.Namespace == "" || len(args) > 0 {
 			o.Namespace = fmt.Sprintf("verify-%05d", rand.N(100_000))
 		}

@@ -282,7 +282,7 @@ func withheld(n *check.Name) (out []Withheld) {
 		switch {
 		case e.NotReady > 0:
 			what, why = report.Number(e.NotReady, "endpoint"), "not ready in that cluster"
-		case e.Imported || !e.Counted || e.Lost:
+		case e.Imported || !e.Counted || e.Lost || e.Ready > 0: // without a member, the counts are the hub's
 			continue
 		}
 		if e.Expired != "" {

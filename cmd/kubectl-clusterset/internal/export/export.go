@@ -86,7 +86,7 @@ func selected(ctx context.Context, c *cluster.Cluster, o *Options) (out []types.
 	if o.Delete {
 		var exports mcsv1beta1.ServiceExportList
 		if err := c.List(ctx, &exports, in); err != nil {
-			return nil, failed(ctx, c, err, "listing", types.NamespacedName{Namespace: o.Namespace})
+			return nil, failed(c, err, "listing", types.NamespacedName{Namespace: o.Namespace})
 		}
 		for i := range exports.Items {
 			if e := &exports.Items[i]; o.All || matched[e.Name] {
@@ -120,7 +120,7 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if !write {
 		existing, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 		if err != nil || existing != nil {
-			return line + " unchanged", failed(ctx, c, err, "reading", name)
+			return line + " unchanged", failed(c, err, "reading", name)
 		}
 		return line + " created", nil
 	}
@@ -128,7 +128,7 @@ func create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if err = c.Create(ctx, e, client.FieldOwner(manifest.FieldManager)); apierrors.IsAlreadyExists(err) {
 		return line + " unchanged", nil
 	}
-	return line + " created", failed(ctx, c, err, "creating", name)
+	return line + " created", failed(c, err, "creating", name)
 }
 
 // missing is the error if an object does not exist, or its namespace, as far as the user may know.
@@ -146,22 +146,18 @@ func remove(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
 	switch {
 	case err != nil:
-		return "", failed(ctx, c, err, "reading", name)
+		return "", failed(c, err, "reading", name)
 	case e == nil:
 		return "", missing(ctx, c, "ServiceExport", name)
 	case write:
 		err = kube.Delete(ctx, c.Client, e)
 	}
-	return "serviceexport/" + name.Name + " deleted", failed(ctx, c, err, "deleting", name)
+	return "serviceexport/" + name.Name + " deleted", failed(c, err, "deleting", name)
 }
 
-func failed(ctx context.Context, c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
+func failed(c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
 	err = c.Failed(err, "%s ServiceExport %s", doing, name)
 	if meta.IsNoMatchError(err) {
-		role := cluster.RoleOf(ctx, c)
-		if err := role.OnlyHub(); err != nil {
-			return err
-		}
 		return report.WithRemedy(err, "this cluster is no member; to make it one: "+
 			c.Command(facts.Join+" --cluster-id ID"))
 	}

@@ -160,6 +160,10 @@ func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) 
 	here := m != nil && m.ID() == p.Cluster
 	live := here && p.Live != nil
 	if here {
+		if lack, unread := p.Unread[snapshot.Exports]; unread {
+			return nil, report.Fail("if you lack a right, run the command as a cluster admin",
+				"reading the ServiceExports of cluster %s failed: %s", p.Cluster, lack.Why)
+		}
 		since.Time = m.Now
 		for i := range m.Exports {
 			if e := &m.Exports[i]; e.Namespace == s.Namespace && e.Name == s.Name {
@@ -224,9 +228,12 @@ func read(ctx context.Context, from client.Reader, n types.NamespacedName, g *se
 	return err
 }
 
-const yes = "yes" // what is there and has no value
+const (
+	yes     = "yes"                    // what is there and has no value
+	outside = "external addresses of " // a cluster, for clients outside the clusters
+)
 
-// describe returns what a member has of a name, and each address that gets traffic, by port.
+// describe returns what a member has of a name, and each address that gets traffic: by port, and from clients outside.
 func describe(imp *preview.Import) (out map[string]string, addresses map[string]bool) {
 	out, addresses = map[string]string{}, map[string]bool{}
 	if imp == nil {
@@ -252,6 +259,15 @@ func describe(imp *preview.Import) (out map[string]string, addresses map[string]
 	}
 	for _, c := range imp.Conflicts {
 		out[string(c.Reason)] = c.Message
+	}
+	for cluster, x := range imp.External {
+		what, all := outside+cluster, slices.Concat(x.IPs, x.Hostnames)
+		out[what] = fmt.Sprintf("%s, weight %d", strings.Join(all, " "), *x.Weight)
+		for _, address := range all {
+			if *x.Weight > 0 {
+				addresses[what+" "+address] = true
+			}
+		}
 	}
 	ports := map[string]string{}
 	for _, p := range imp.Spec.Ports {
@@ -296,8 +312,8 @@ func compare(name string, before, after *preview.Import) (out []Change) {
 	maps.Copy(all, is)
 	for _, what := range slices.Sorted(maps.Keys(all)) {
 		c := Change{Name: name, What: what, Was: was[what], Is: is[what]}
-		c.TakesAway = what == "type" && before != nil || c.Is == "" &&
-			(strings.HasPrefix(what, "port ") || strings.HasPrefix(what, "VIP "))
+		c.TakesAway = what == "type" && before != nil || c.Is == "" && slices.ContainsFunc(
+			[]string{"port ", "VIP ", outside}, func(kind string) bool { return strings.HasPrefix(what, kind) })
 		for address := range had {
 			c.TakesAway = c.TakesAway || strings.HasPrefix(address, what+" ") && !has[address]
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/plan"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -80,6 +81,7 @@ func TestWhatAChangeTakesAway(t *testing.T) {
 		name, cluster string
 		applied       plan.Applied
 		delete        bool
+		outside       bool // cluster publishes its load balancer
 		takes         bool
 		want          string // marks, what, was, is, and members
 		finding       string
@@ -126,12 +128,31 @@ func TestWhatAChangeTakesAway(t *testing.T) {
 			applied: plan.Applied{Export: export("export-to", "cluster=west")},
 			want: `- traffic to http 80/TCP | 2 of east, 2 of west | 2 of east | east, south
 ~ order | east, west | east | east, south`},
+		{name: "its load balancer stays", cluster: "west", outside: true,
+			applied: plan.Applied{Export: export("external", "true")}},
+		{name: "its load balancer is no longer published", cluster: "west", outside: true, takes: true,
+			applied: plan.Applied{Export: export()},
+			want:    `- external addresses of west | 203.0.113.7, weight 100 | | east, west, south`},
+		{name: "clients outside get it only if there is no other", cluster: "west", outside: true, takes: true,
+			applied: plan.Applied{Export: export("external", "true", "external-weight", "0")},
+			want: `- external addresses of west | 203.0.113.7, weight 100 | 203.0.113.7, weight 0 | ` +
+				`east, west, south`},
+		{name: "another weight", cluster: "west", outside: true,
+			applied: plan.Applied{Export: export("external", "true", "external-weight", "50")},
+			want: `~ external addresses of west | 203.0.113.7, weight 100 | 203.0.113.7, weight 50 | ` +
+				`east, west, south`},
 		{name: "a typing error", cluster: "west", applied: plan.Applied{Export: export("preference", "locally")},
 			finding: "web.shop would be exported without: annotation clusterset-dns.io/preference"},
 		{name: "a Service that is not exported", cluster: "south", applied: plan.Applied{Service: service("", http)}},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			p := plan.Planner{Snapshot: &snapshot.Snapshot{Hub: hub()}, Cluster: c.cluster, Delete: c.delete}
+			h := hub()
+			for i := range h.Records {
+				if spec := &h.Records[i].Spec; c.outside && spec.ClusterID == c.cluster {
+					spec.External = &hubv1alpha1.ExternalAddresses{IPs: []string{"203.0.113.7"}}
+				}
+			}
+			p := plan.Planner{Snapshot: &snapshot.Snapshot{Hub: h}, Cluster: c.cluster, Delete: c.delete}
 			r, err := p.Plan(t.Context(), map[types.NamespacedName]plan.Applied{web: c.applied})
 			if err != nil {
 				t.Fatal(err)
@@ -181,5 +202,19 @@ CHANGES
 `
 	if out.String() != want || !r.TakesAway {
 		t.Errorf("it is\n%s\nand not\n%s", out.String(), want)
+	}
+}
+
+// TestWithoutTheMembersExportsThereIsNoPlan: an export as it is would be taken for one without annotations.
+func TestWithoutTheMembersExportsThereIsNoPlan(t *testing.T) {
+	id := aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID}}
+	id.Spec.Value = "east"
+	s := &snapshot.Snapshot{Hub: hub(), Member: &snapshot.Member{Now: now.Time,
+		Properties: []aboutv1beta1.ClusterProperty{id}}, Unread: map[snapshot.Part]snapshot.Lack{
+		snapshot.Exports: {Why: "serviceexports is forbidden", Right: "serviceexports (list)"}}}
+	p := plan.Planner{Snapshot: s, Cluster: "east"}
+	_, err := p.Plan(t.Context(), map[types.NamespacedName]plan.Applied{web: {}})
+	if err == nil || !strings.Contains(err.Error(), "serviceexports is forbidden\n  → ") {
+		t.Errorf("%v", err)
 	}
 }

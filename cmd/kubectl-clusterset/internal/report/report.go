@@ -60,7 +60,7 @@ func Count(findings []Finding) (t Tally) {
 	return t
 }
 
-// ExitCode is the exit status of status and doctor: 0 without findings, 1 with warnings only, 2 with errors.
+// ExitCode is the exit status of doctor and verify: 0 without findings, 1 with warnings only, 2 with errors.
 func (t Tally) ExitCode() int {
 	switch {
 	case t.Errors > 0:

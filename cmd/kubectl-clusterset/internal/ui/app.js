@@ -72,7 +72,7 @@ function show(next) {
   document.title = (tally.error ? `✕ ${tally.error} ` : tally.warning ? `▲ ${tally.warning} ` : "") +
     `ClusterSet ${view.clusterSet || ""}`;
   $("title").textContent = view.clusterSet ? `ClusterSet ${view.clusterSet}` : "No ClusterSet";
-  part("result", tally, () => result(tally));
+  part("result", [tally, view.lacks], () => result(tally));
   const ageless = view.clusters.map((c) => ({ ...c, lastSeen: undefined }));
   part("clusters", ageless, clusters);
   for (const c of view.clusters) {
@@ -80,7 +80,7 @@ function show(next) {
     if (e && c.lastSeen) e.dataset.at = c.lastSeen;
   }
   part("findings", [view.findings, all], findings);
-  part("reach", ageless.map((c) => [c.cluster, c.level, c.state, c.unreachableFrom]), reach);
+  part("reach", [view.hubUnread, ageless.map((c) => [c.cluster, c.level, c.state, c.unreachableFrom])], reach);
   part("names", [view.names, view.clusters.map((c) => [c.cluster, c.level, c.state])], filter);
   if (opened && $("explain").open) explain(opened);
   tick();
@@ -96,8 +96,8 @@ function result(tally) {
   for (const level of ["error", "warning"]) {
     if (tally[level]) out.push(make("span", { class: level }, mark(level), count(tally[level], level)));
   }
-  const lacks = view.lacks ? `; not all was read, for lack of rights: ${view.lacks.join(", ")}` : "";
-  if (!out.length) out.push(make("span", { class: "well" }, "✓ No findings" + lacks));
+  if (!out.length) out.push(make("span", { class: "well" }, "✓ No findings"));
+  if (view.lacks) out.push(make("span", {}, `Not all was read, for lack of rights: ${view.lacks.join(", ")}`));
   $("result").replaceChildren(...out);
 }
 
@@ -111,15 +111,15 @@ function clusters() {
   },
   make("b", {}, c.cluster + (c.here ? " (this cluster)" : "")),
   make("span", { class: "state " + kind(c.level) }, mark(c.level), c.state),
-  make("span", { class: "quiet" }, [count(c.exports, "export"), count(c.endpoints, "endpoint")].join(", ")),
-  make("span", { class: "quiet" }, seen(c))))));
+  ...(c.joined ? [make("span", { class: "quiet" }, [count(c.exports, "export"), count(c.endpoints, "endpoint")].join(", ")),
+    make("span", { class: "quiet" }, seen(c))] : []))))); // of others, nothing is known
   const rest = sorted.map(([c]) => c).filter((c) => !tiles.includes(c));
   $("well").hidden = !rest.length;
-  const bad = rest.filter((c) => c.level).length;
-  $("well").querySelector("summary").textContent = bad ? `${count(rest.length, "other cluster")}, ${bad} with findings`
-    : `${count(rest.length, "other cluster")}, all live`;
+  const bad = rest.filter((c) => c.level).length, live = rest.every((c) => c.state === "live");
+  $("well").querySelector("summary").textContent = count(rest.length, "other cluster") +
+    (bad ? `, ${bad} with findings` : live ? ", all live" : "");
   $("well").querySelector("ul").replaceChildren(...rest.map((c) => make("li", { class: c.level || "" },
-    mark(c.level), c.cluster, c.level ? ` ${c.state}` : "")));
+    mark(c.level), c.cluster, c.state === "live" ? "" : ` ${c.state}`)));
 }
 
 const rank = (level) => ["error", "warning", ""].indexOf(level || "");
@@ -163,8 +163,8 @@ function step(text) {
 function reach() {
   const members = view.clusters.filter((c) => c.joined);
   const missing = members.flatMap((c) => Object.entries(c.unreachableFrom || {}).map(([from, since]) => ({ from, to: c.cluster, since })));
-  const well = make("p", { class: "quiet" }, members.length > 1 ? "No member reports one that it does not reach." :
-    "There are no two members.");
+  const well = make("p", { class: "quiet" }, view.hubUnread ? "The hub was not read, so members are not shown." :
+    members.length > 1 ? "No member reports one that it does not reach." : "There are no two members.");
   const list = make("ul", {}, ...missing.slice(0, 12).map((m) => make("li", {},
     make("span", { class: "error" }, mark("error")), `${m.from} does not reach ${m.to}, `, aged(m.since, "for "))));
   if (missing.length > 12) list.append(make("li", { class: "quiet" }, `and ${missing.length - 12} more`));

@@ -31,6 +31,7 @@ type View struct {
 	Names      []Name           `json:"names"`    // worst first
 	Findings   []report.Finding `json:"findings"` // worst first
 	Lacks      []string         `json:"lacks,omitempty"`
+	HubUnread  bool             `json:"hubUnread,omitempty"` // so members are not known
 
 	at     map[string]int // of each cluster: its index
 	others string         // the state of clusters that are not among the members
@@ -135,7 +136,7 @@ func rank(level report.Severity) int {
 // members fills in the members, and what others say of each.
 func (v *View) members(w *check.World, rows []status.MemberRow, findings map[string][]int) {
 	if w.Hub == nil {
-		v.others = "hub not read"
+		v.others, v.HubUnread = "hub not read", true
 		return
 	}
 	reports := w.Hub.Reports()

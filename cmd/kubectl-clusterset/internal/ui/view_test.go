@@ -134,8 +134,30 @@ func TestExplainSaysWhatTheHubKnows(t *testing.T) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
+	if strings.Contains(string(text), "none was published") {
+		t.Errorf("something is withheld of an exporter with ready endpoints: %s", text)
+	}
 	if got, err := Explain(w, "none.shop"); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestAMembersPageSaysThatTheHubIsAway: it knows no members then.
+func TestAMembersPageSaysThatTheHubIsAway(t *testing.T) {
+	s := shop(t)
+	if v := look(s); v.HubUnread {
+		t.Error("the hub was read")
+	}
+	s.Member = &snapshot.Member{Now: now, Records: s.Hub.Records}
+	s.Hub, s.Unread[snapshot.OfHub] = nil, snapshot.Lack{Why: "no answer"}
+	v := look(s)
+	if !v.HubUnread || len(v.Clusters) != 4 {
+		t.Errorf("unread: %v, %+v", v.HubUnread, v.Clusters)
+	}
+	for _, c := range v.Clusters {
+		if c.State != "hub not read" || c.Joined != "" { // by which the page knows a member
+			t.Errorf("%+v", c)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 const (
@@ -20,8 +22,8 @@ const label = "clusterset-dns.io/verify"
 
 // objects returns what verify creates in a cluster: a Pod that answers the cluster's ID, and two Services of it that
 // are exported. The image is that of clusterset-controller, whose command probe serves the ID at /name. The Pod
-// satisfies the restricted Pod Security Standard.
-func objects(namespace, id, image string) []client.Object {
+// satisfies the restricted Pod Security Standard. exportTo lists the clusters that import the Services; "" is all.
+func objects(namespace, id, image, exportTo string) []client.Object {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "true"}}
 	}
@@ -58,6 +60,13 @@ func objects(namespace, id, image string) []client.Object {
 			},
 		}},
 	}}
-	return []client.Object{pod, web, headless, &mcsv1beta1.ServiceExport{ObjectMeta: meta(vipName)},
-		&mcsv1beta1.ServiceExport{ObjectMeta: meta(headlessName)}}
+	out := []client.Object{pod, web, headless}
+	for _, name := range []string{vipName, headlessName} {
+		export := &mcsv1beta1.ServiceExport{ObjectMeta: meta(name)}
+		if exportTo != "" {
+			export.Annotations = map[string]string{clusterset.AnnotationExportTo: exportTo}
+		}
+		out = append(out, export)
+	}
+	return out
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -51,6 +52,9 @@ type place struct {
 	pod     *corev1.Pod
 	local   uint16 // port that leads to the Pod
 	lost    error  // why the Pod cannot be asked any more, if it cannot
+	// reached are the answers through each VIP, by cluster ID, of all attempts: each connection leads to a cluster by
+	// chance, so one attempt need not meet all of many.
+	reached map[netip.Addr]map[string]int
 }
 
 // cleanUp is how long the deletion of the namespaces may take, also after an interrupt.
@@ -137,11 +141,8 @@ func (o *Options) start(ctx context.Context, places []*place) error {
 		}
 		o.Image = agent.Image
 	}
-	for _, p := range places {
-		o.Say("creating a Pod in namespace %s of %s", o.Namespace, p.id)
-		if err := create(ctx, o, p); err != nil {
-			return err
-		}
+	if err := o.create(ctx, places); err != nil {
+		return err
 	}
 	for _, p := range places {
 		if err := p.await(ctx, o); err != nil {
@@ -151,21 +152,39 @@ func (o *Options) start(ctx context.Context, places []*place) error {
 	return nil
 }
 
-func create(ctx context.Context, o *Options, p *place) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: map[string]string{
-		label: "true", "pod-security.kubernetes.io/enforce": "restricted",
-	}}}
-	all := append([]client.Object{ns}, objects(o.Namespace, p.id, o.Image)...)
-	if o.routes {
-		all = all[:2] // without Services
-	}
-	for _, object := range all {
-		if err := p.Create(ctx, object, client.FieldOwner(manifest.FieldManager)); err != nil {
-			return p.Failed(err, "creating %s", cluster.Title(object))
+// create creates the namespaces first: agents may create that of an export that they see. The exports go to the
+// clusters under test only, unless a list of these would be too long.
+func (o *Options) create(ctx context.Context, places []*place) error {
+	var ids []string
+	for _, p := range places {
+		ids = append(ids, "cluster="+p.id)
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: map[string]string{
+			label: "true", "pod-security.kubernetes.io/enforce": "restricted",
+		}}}
+		if err := p.create(ctx, ns); err != nil {
+			return err
 		}
 		p.created = true
 	}
+	exportTo, _ := clusterset.ParseExportTo(strings.Join(ids, ",")) // "", which is all clusters, if it is too long
+	for _, p := range places {
+		o.Say("creating a Pod in namespace %s of %s", o.Namespace, p.id)
+		all := objects(o.Namespace, p.id, o.Image, exportTo)
+		if o.routes {
+			all = all[:1] // without Services
+		}
+		for _, object := range all {
+			if err := p.create(ctx, object); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+func (p *place) create(ctx context.Context, object client.Object) error {
+	err := p.Create(ctx, object, client.FieldOwner(manifest.FieldManager))
+	return p.Failed(err, "creating %s", cluster.Title(object))
 }
 
 // remove deletes the namespaces that verify has created, and waits until they are gone.
@@ -373,7 +392,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		var answers map[string]int
 		vipErr := error(nil)
 		if hasVIP {
-			vipErr = p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), min(20*len(places), 100), &answers)
+			answers, vipErr = p.through(ctx, vip, min(20*len(places), 100))
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
@@ -425,6 +444,19 @@ func (p *place) gone(ctx context.Context) error {
 	}
 	return report.WithRemedy(p.Failed(p.lost, "asking Pod %s", vipName), "run the same command again; --image of "+
 		"clusterset-controller, one of this program's version")
+}
+
+// through connects to a VIP, and returns who has answered there at this or an earlier attempt.
+func (p *place) through(ctx context.Context, vip netip.Addr, times int) (map[string]int, error) {
+	var answers map[string]int
+	err := p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), times, &answers)
+	if p.reached[vip] == nil {
+		p.reached = map[netip.Addr]map[string]int{vip: {}}
+	}
+	for id, n := range answers {
+		p.reached[vip][id] += n
+	}
+	return p.reached[vip], err
 }
 
 func total(answers map[string]int) (n int) {

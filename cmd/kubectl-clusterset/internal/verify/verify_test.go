@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -152,6 +154,81 @@ func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	rows, err := east.ask(t.Context(), o, []*place{east})
 	if err != nil || len(rows) != 1 || rows[0] != (Result{"east", "east", corev1.IPv4Protocol, OK, None, None}) {
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestAgentsDoNotGetAheadOfVerify: they may create the namespace of an export that they see, and other members may not
+// see any.
+func TestAgentsDoNotGetAheadOfVerify(t *testing.T) {
+	for _, members := range []int{2, 17} { // the list of an export has at most 16 entries
+		synctest.Test(t, func(t *testing.T) {
+			var places []*place
+			for i := range members {
+				places = append(places, member(fmt.Sprintf("c%02d", i)))
+			}
+			places[0].Client = interceptor.NewClient(places[0].Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(
+					ctx context.Context, c client.WithWatch, o client.Object, by ...client.CreateOption,
+				) error {
+					if _, is := o.(*mcsv1beta1.ServiceExport); is {
+						ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "verify-1"}}
+						_ = places[1].Create(ctx, ns) // unless it is there
+					}
+					return c.Create(ctx, o, by...)
+				},
+			})
+			o := options()
+			o.Image = "clusterset-controller"
+			if err := o.start(t.Context(), places); err == nil || !strings.Contains(err.Error(), "waiting for Pod") {
+				t.Errorf("%v", err) // no Pod runs here
+			}
+			var exports mcsv1beta1.ServiceExportList
+			if err := places[0].List(t.Context(), &exports); err != nil {
+				t.Fatal(err)
+			}
+			want := map[int]string{2: "cluster=c00,cluster=c01"}[members]
+			for _, e := range exports.Items {
+				if got := e.Annotations[clusterset.AnnotationExportTo]; got != want {
+					t.Errorf("%s is exported to %q, want %q", e.Name, got, want)
+				}
+			}
+			if len(exports.Items) != 2 {
+				t.Errorf("%d exports", len(exports.Items))
+			}
+		})
+	}
+}
+
+// TestOneAttemptNeedNotMeetEveryCluster: a VIP leads to each by chance, and there may be many.
+func TestOneAttemptNeedNotMeetEveryCluster(t *testing.T) {
+	attempt := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/resolve":
+			fmt.Fprint(w, `["10.96.0.1", "10.0.0.1", "10.0.0.2"]`)
+		case strings.HasPrefix(r.FormValue("address"), "10.96.0.1:"):
+			attempt++
+			fmt.Fprint(w, []string{`{"east": 40}`, `{"west": 40}`}[attempt%2])
+		default:
+			fmt.Fprint(w, `{"east": 1, "west": 1}`)
+		}
+	}))
+	defer server.Close()
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "verify-1", Name: vipName}}
+	imp.Spec.IPs, imp.Spec.IPFamilies = []string{"10.96.0.1"}, []corev1.IPFamily{corev1.IPv4Protocol}
+	places := []*place{member("east", imp), member("west")}
+	for i, p := range places {
+		p.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+		p.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: fmt.Sprintf("10.0.0.%d", i+1)}}}}
+	}
+	for range 2 {
+		rows, err := places[0].ask(t.Context(), options(), places)
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		if all := rows[0].VIP == OK && rows[1].VIP == OK; all != (attempt == 2) {
+			t.Errorf("attempt %d: %+v", attempt, rows)
+		}
 	}
 }
 
