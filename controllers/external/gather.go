@@ -24,7 +24,7 @@ import (
 type snapshot struct {
 	name      types.NamespacedName
 	concerned bool // a record has a load balancer, or there are slices
-	foreign   bool // another program owns the import of the name (I10)
+	foreign   bool // another program owns the import of the name (I10): while it is exported, nothing changes
 	emptied   bool // of another program: what the agent wrote for it is to go (I11)
 	copies    []hubv1alpha1.ServiceExportRecord
 	imp       *mcsv1beta1.ServiceImport
@@ -56,6 +56,30 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	s.foreign = s.foreign || s.imp != nil && !kube.Manages(s.imp)
 	s.emptied = s.imp != nil && kube.Emptied(s.imp)
 	return s, err
+}
+
+// isExported returns whether the name is exported to this cluster. A lost copy alone ends no export (DESIGN §2).
+func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) {
+	own, err := kube.Place(ctx, r.Local, r.Cluster)
+	if err != nil {
+		return false, err
+	}
+	departed, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+	if err != nil {
+		return false, err
+	}
+	copied := map[string]bool{}
+	for i := range s.copies {
+		rec := &s.copies[i]
+		copied[rec.Spec.ClusterID] = true
+		if export, err := clusterset.ParseExport(rec); !rec.Spec.Withdrawn && (err != nil || export.GoesTo(own)) {
+			return true, nil
+		}
+	}
+	return slices.ContainsFunc(s.slices, func(e discoveryv1.EndpointSlice) bool {
+		cluster := sourceCluster(&e)
+		return kube.Owned(&e) && !copied[cluster] && departed[cluster].IsZero()
+	}), nil
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.

@@ -47,7 +47,7 @@ func New(c Config) kube.Controller {
 		Name:     "external",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(exported)},
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
@@ -121,12 +121,17 @@ func unreachable(lease *coordinationv1.Lease) map[string]bool {
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
 	switch {
-	case err != nil || !s.concerned || s.foreign && !s.emptied:
+	case err != nil || !s.concerned:
 		return reconcile.Result{}, err
 	case s.emptied:
 		return reconcile.Result{}, r.apply(ctx, &s, nil)
 	case !r.Fresh():
 		return reconcile.Result{RequeueAfter: recheck}, nil
+	case s.foreign:
+		if exported, err := r.isExported(ctx, &s); exported || err != nil {
+			return reconcile.Result{}, err
+		}
+		return reconcile.Result{}, r.apply(ctx, &s, nil)
 	}
 	desired, err := r.decide(ctx, &s)
 	if err != nil {

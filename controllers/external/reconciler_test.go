@@ -284,6 +284,8 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			change(w, w.local, imp, f)
 		}
 	}
+	withdraw := func(r *hubv1alpha1.ServiceExportRecord) { r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now()) }
+	disown := func(i *mcsv1beta1.ServiceImport) { i.Labels = nil }
 	lose := func(w *world) {
 		if err := w.local.Delete(w.t.Context(), record("b")); err != nil {
 			w.t.Fatal(err)
@@ -294,9 +296,7 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 		do   func(*world)
 		want []string
 	}{
-		{"withdrawn", edit(func(r *hubv1alpha1.ServiceExportRecord) {
-			r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-		}), nil},
+		{"withdrawn", edit(withdraw), nil},
 		{"no load balancer", edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil }), nil},
 		{"other addresses", edit(func(r *hubv1alpha1.ServiceExportRecord) {
 			r.Spec.External.IPs, r.Spec.External.Hostnames = []string{"192.0.2.9"}, []string{"lb.example"}
@@ -316,20 +316,40 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 				s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
 			})
 		}, nil},
-		{"withdrawn, and the import is not owned (I10)", func(w *world) {
-			imported(func(i *mcsv1beta1.ServiceImport) { i.Labels = nil })(w)
-			edit(func(r *hubv1alpha1.ServiceExportRecord) {
-				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-			})(w)
+		{"the import is not owned (I10), and a record changes", func(w *world) {
+			imported(disown)(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil })(w)
 		}, []string{up}},
-		{"withdrawn, and the derived Service is not owned (I10)", func(w *world) {
-			edit(func(r *hubv1alpha1.ServiceExportRecord) {
-				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-				r.Status.Conditions = []metav1.Condition{{
-					Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
-				}}
-			})(w)
+		{"the import is not owned, and a copy is lost", func(w *world) {
+			imported(disown)(w)
+			lose(w)
 		}, []string{up}},
+		{"the import is not owned, and one of two is withdrawn", func(w *world) {
+			imported(disown)(w)
+			w.create(w.local, record("c"))
+			edit(withdraw)(w)
+		}, []string{up}},
+		{"the import is not owned, and the last is exported to others", func(w *world) {
+			imported(disown)(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.ExportTo = "cluster=c" })(w)
+		}, nil},
+		{"the import is not owned, and the last is withdrawn", func(w *world) {
+			imported(disown)(w)
+			edit(withdraw)(w)
+		}, nil},
+		{"the import is not owned, and the cluster is evicted", func(w *world) {
+			imported(disown)(w)
+			lose(w)
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+			change(w, w.hub, set, func(s *hubv1alpha1.ClusterSet) {
+				s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "b", At: metav1.Now()}}
+			})
+		}, nil},
+		{"the derived Service is not owned (I10), and a record changes", edit(func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.External, r.Status.Conditions = nil, []metav1.Condition{{
+				Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
+			}}
+		}), []string{up}},
 		{"no import", func(w *world) {
 			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			if err := w.local.Delete(w.t.Context(), imp); err != nil {
@@ -416,6 +436,8 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 	renewed, stated := &coordinationv1.Lease{}, &coordinationv1.Lease{}
 	renewed.Spec.RenewTime = new(metav1.NowMicro())
 	reach.WriteUnreachable(stated, map[string]time.Time{"b": time.Unix(0, 0)})
+	withdrawn := record("b")
+	withdrawn.Spec = clusterset.Withdrawn(withdrawn.Spec.Origin, time.Now())
 	two := endpoint("b", true)
 	two.Spec.Endpoints = append(two.Spec.Endpoints, two.Spec.Endpoints[0])
 	for i, c := range []struct {
@@ -427,6 +449,7 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		{endpoint("b", true), two, false},
 		{endpoint("b", true), endpoint("b", false), true},
 		{record("b"), record("b"), true},
+		{withdrawn, withdrawn, true}, // its load balancer may have gone while another program owned the import
 	} {
 		passes := 0
 		for _, watch := range New(w.Config).Watches {
