@@ -30,6 +30,7 @@ type snapshot struct {
 	imp       *mcsv1beta1.ServiceImport
 	slices    []discoveryv1.EndpointSlice // those of the name, and others that have a name of ours
 	frozen    map[string]bool             // clusters whose slices stay as they are
+	older     bool                        // the hub shows an older record than a copy
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
@@ -135,14 +136,19 @@ func (r *reconciler) source(
 		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
 			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
 	}
-	out.Ready = s.isReady(out.Cluster, published)
+	out.Ready = s.isReady(rec, published)
 	return out
 }
 
 // isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show all that its record
-// states, absence proves nothing (DESIGN §2).
-func (s *snapshot) isReady(cluster string, published kube.Published) bool {
+// states, or shows an older one than copied, absence proves nothing (DESIGN §2).
+func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published kube.Published) bool {
+	cluster := copied.Spec.ClusterID
 	groups, all := published.Groups(cluster)
+	shown := published.Records[cluster]
+	if shown != nil && (shown.Spec.Withdrawn || clusterset.IsOlder(shown, copied)) {
+		groups, all, s.older = nil, false, true
+	}
 	wasReady := func(e discoveryv1.EndpointSlice) bool {
 		return sourceCluster(&e) == cluster && len(e.Endpoints) > 0 &&
 			(e.Endpoints[0].Conditions.Ready == nil || *e.Endpoints[0].Conditions.Ready)

@@ -31,7 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// recheck is how often a name is checked again while this member does not see the hub.
+// recheck is how often a name is checked again while this member does not see the hub, or sees an older record there.
 const recheck = 5 * time.Second
 
 // Config is what the controller needs.
@@ -137,7 +137,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.apply(ctx, &s, desired)
+	if err := r.apply(ctx, &s, desired); err != nil || !s.older {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: recheck}, nil // its owner may publish again without a ready endpoint
 }
 
 // apply writes the slices: first those that there must be, then it deletes others.

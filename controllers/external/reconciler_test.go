@@ -250,12 +250,33 @@ func TestF5EndpointsMakeReady(t *testing.T) {
 		func(e *hubv1alpha1.ServiceExportRecord) { e.Spec = endpoint("b", true).Spec },
 	)
 	w.want(up)
+	change(w, w.local, record("b"), func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Revision = 2 })
+	shows := func(revision int64, spec hubv1alpha1.ServiceExportRecordSpec) {
+		change(w, w.hub, endpoint("b", true), func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec = spec
+			r.Spec.Revision = revision
+		})
+	}
+	shows(1, endpoint("b", false).Spec)
+	w.want(up) // a restored hub proves nothing
+	again, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+	if err != nil || again.RequeueAfter == 0 {
+		t.Error("no event says that the owner has published again without a ready endpoint:", again, err)
+	}
+	shows(1, clusterset.Withdrawn(record("b").Spec.Origin, time.Now()))
+	w.want(up)
+	shows(2, endpoint("b", false).Spec)
+	w.want(down)
+	shows(1, endpoint("b", true).Spec)
+	w.want(down)
+	shows(2, endpoint("b", true).Spec)
+	w.want(up)
 	if err := w.hub.Delete(t.Context(), endpoint("b", true)); err != nil {
 		t.Fatal(err)
 	}
 	w.want(up) // absence proves nothing
 	paged := endpoint("b", true)
-	paged.Spec.Endpoints, paged.Spec.Pages = nil, 2
+	paged.Spec.Endpoints, paged.Spec.Pages, paged.Spec.Revision = nil, 2, 2
 	page := func(number int32, ready bool) *hubv1alpha1.EndpointPage {
 		p := &hubv1alpha1.EndpointPage{}
 		p.Namespace, p.Name = "set", clusterset.PageName(number, "web", "shop", "b")
