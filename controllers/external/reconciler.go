@@ -152,7 +152,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		at := slices.IndexFunc(s.slices, func(e discoveryv1.EndpointSlice) bool { return e.Name == d.Name })
 		if at < 0 {
 			logger.Info("publishing a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
-			errs = append(errs, r.Local.Create(ctx, d))
+			errs = append(errs, r.reportRefused(s, d, r.Local.Create(ctx, d)))
 			continue
 		}
 		e := &s.slices[at]
@@ -165,7 +165,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		}
 		if u := external.Updated(e, d); !equality.Semantic.DeepEqual(u, e) {
 			logger.Info("updating a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
-			errs = append(errs, r.Local.Update(ctx, u))
+			errs = append(errs, r.reportRefused(s, d, r.Local.Update(ctx, u)))
 		}
 	}
 	for i := range s.slices {
@@ -175,6 +175,17 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reportRefused raises an Event if err says that the API server refuses a slice. It returns err.
+func (r *reconciler) reportRefused(s *snapshot, d *discoveryv1.EndpointSlice, err error) error {
+	if kube.Refused(err) {
+		r.Events.Event(s.imp, kube.Warning, hubv1alpha1.ReasonSliceRefused, fmt.Sprintf(
+			"This cluster's API server refuses EndpointSlice %s, so clients outside the clusters do not get these "+
+				"addresses of cluster %s as they are now: %v; change its policy or quota",
+			d.Name, sourceCluster(d), err))
+	}
+	return err
 }
 
 func isNotOwned(rec *hubv1alpha1.ServiceExportRecord) bool {

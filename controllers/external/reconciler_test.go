@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +41,8 @@ type world struct {
 	t          *testing.T
 	local, hub client.Client
 	blind      bool
-	writes     int // of slices
+	writes     int   // of slices
+	refusal    error // of them
 	events     []string
 }
 
@@ -65,12 +68,16 @@ func newWorld(t *testing.T) *world {
 	hub, local := fake.NewClientBuilder().WithScheme(s), fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(
 		interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				count(o)
+				if count(o); w.refusal != nil {
+					return w.refusal
+				}
 				o.SetUID(types.UID(o.GetName()))
 				return c.Create(ctx, o, opts...)
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				count(o)
+				if count(o); w.refusal != nil {
+					return w.refusal
+				}
 				return c.Update(ctx, o, opts...)
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -493,5 +500,35 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		if (passes > 0) != c.want {
 			t.Errorf("%d: %d passes", i, passes)
 		}
+	}
+}
+
+// TestU6ARefusedSliceIsReported on the import, with the API server's words.
+func TestU6ARefusedSliceIsReported(t *testing.T) {
+	w := newWorld(t)
+	pass := func(refusal error) {
+		t.Helper()
+		w.refusal, w.events = refusal, nil
+		if _, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); !errors.Is(err, refusal) {
+			t.Error(err)
+		}
+	}
+	resource := discoveryv1.Resource("endpointslices")
+	quota := apierrors.NewForbidden(resource, "web.b.external-ipv4", errors.New("exceeded quota: few"))
+	reported := func() bool {
+		return len(w.events) == 1 && strings.HasPrefix(w.events[0], "SliceRefused: ") &&
+			strings.Contains(w.events[0], "exceeded quota: few")
+	}
+	if pass(quota); !reported() {
+		t.Errorf("not created: %q", w.events)
+	}
+	pass(nil)
+	w.expire("b")
+	w.doesNotReach("c", "b")
+	if pass(quota); !reported() {
+		t.Errorf("not updated: %q", w.events)
+	}
+	if pass(apierrors.NewConflict(resource, "web.b.external-ipv4", nil)); len(w.events) > 0 {
+		t.Errorf("a conflict is no refusal: %q", w.events)
 	}
 }
