@@ -53,3 +53,9 @@ func SetPublished(copied, shown *hubv1alpha1.ServiceExportRecord, departed time.
 	set(AnnotationCreated, shown.CreationTimestamp.Time)
 	set(AnnotationPublished, first)
 }
+
+// IsOlder reports whether a restored hub shows an older record than the copy is of. Either may be nil.
+func IsOlder(shown, copied *hubv1alpha1.ServiceExportRecord) bool {
+	return shown != nil && copied != nil && shown.Spec.Revision < copied.Spec.Revision &&
+		!shown.CreationTimestamp.After(Created(copied))
+}

@@ -98,7 +98,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.apply(ctx, want, is)
+	if err = r.apply(ctx, want, is); want != nil && kube.Refused(err) {
+		r.Events.Event(imp, kube.Warning, "DNSEndpointRefused", fmt.Sprintf("This cluster's API server refuses "+
+			"DNSEndpoint %s: %v; change its policy or quota", want.Name, err))
+	}
+	return reconcile.Result{}, err
 }
 
 // want returns the DNSEndpoint that the slices of a Service ask for; nil if it has no external names or no import.

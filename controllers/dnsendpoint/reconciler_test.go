@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,7 @@ type member struct {
 	t      *testing.T
 	served error
 	writes int
+	refuse error // the next writes
 	events []string
 }
 
@@ -55,13 +57,17 @@ func newMember(t *testing.T, objects ...client.Object) *member {
 			Create: func(
 				ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption,
 			) error {
-				m.writes++
+				if m.writes++; m.refuse != nil {
+					return m.refuse
+				}
 				return under.Create(ctx, o, opts...)
 			},
 			Update: func(
 				ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption,
 			) error {
-				m.writes++
+				if m.writes++; m.refuse != nil {
+					return m.refuse
+				}
 				return under.Update(ctx, o, opts...)
 			},
 			Delete: func(
@@ -228,5 +234,20 @@ func TestAMissingKindIsReportedAndLookedForAgain(t *testing.T) {
 	m.served, m.events = errors.New("none"), nil
 	if m.pass().RequeueAfter > 0 || len(m.events) > 0 {
 		t.Error("a name without external addresses is no reason to ask for the kind")
+	}
+}
+
+// TestU6ARefusedDNSEndpointIsReported on the import, with the API server's words.
+func TestU6ARefusedDNSEndpointIsReported(t *testing.T) {
+	east := outside("east", "", true, "192.0.2.1")
+	m := newMember(t, imported(), &east)
+	m.refuse = apierrors.NewForbidden(externaldnsv1alpha1.GroupVersion.WithResource("dnsendpoints").GroupResource(),
+		"external-shop", errors.New("denied by policy"))
+	if _, err := m.Reconcile(t.Context(), reconcile.Request{NamespacedName: shop}); !errors.Is(err, m.refuse) {
+		t.Error(err)
+	}
+	if len(m.events) != 1 || !strings.HasPrefix(m.events[0], "DNSEndpointRefused: ") ||
+		!strings.Contains(m.events[0], "denied by policy") {
+		t.Errorf("events %q", m.events)
 	}
 }

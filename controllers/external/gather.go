@@ -24,12 +24,13 @@ import (
 type snapshot struct {
 	name      types.NamespacedName
 	concerned bool // a record has a load balancer, or there are slices
-	foreign   bool // another program owns the import of the name (I10)
+	foreign   bool // another program owns the import of the name (I10): while it is exported, nothing changes
 	emptied   bool // of another program: what the agent wrote for it is to go (I11)
 	copies    []hubv1alpha1.ServiceExportRecord
 	imp       *mcsv1beta1.ServiceImport
 	slices    []discoveryv1.EndpointSlice // those of the name, and others that have a name of ours
 	frozen    map[string]bool             // clusters whose slices stay as they are
+	older     bool                        // the hub shows an older record than a copy
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
@@ -56,6 +57,30 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	s.foreign = s.foreign || s.imp != nil && !kube.Manages(s.imp)
 	s.emptied = s.imp != nil && kube.Emptied(s.imp)
 	return s, err
+}
+
+// isExported returns whether the name is exported to this cluster. A lost copy alone ends no export (DESIGN §2).
+func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) {
+	own, err := kube.Place(ctx, r.Local, r.Cluster)
+	if err != nil {
+		return false, err
+	}
+	departed, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+	if err != nil {
+		return false, err
+	}
+	copied := map[string]bool{}
+	for i := range s.copies {
+		rec := &s.copies[i]
+		copied[rec.Spec.ClusterID] = true
+		if export, err := clusterset.ParseExport(rec); !rec.Spec.Withdrawn && (err != nil || export.GoesTo(own)) {
+			return true, nil
+		}
+	}
+	return slices.ContainsFunc(s.slices, func(e discoveryv1.EndpointSlice) bool {
+		cluster := sourceCluster(&e)
+		return kube.Owned(&e) && !copied[cluster] && departed[cluster].IsZero()
+	}), nil
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.
@@ -111,14 +136,19 @@ func (r *reconciler) source(
 		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
 			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
 	}
-	out.Ready = s.isReady(out.Cluster, published)
+	out.Ready = s.isReady(rec, published)
 	return out
 }
 
 // isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show all that its record
-// states, absence proves nothing (DESIGN §2).
-func (s *snapshot) isReady(cluster string, published kube.Published) bool {
+// states, or shows an older one than copied, absence proves nothing (DESIGN §2).
+func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published kube.Published) bool {
+	cluster := copied.Spec.ClusterID
 	groups, all := published.Groups(cluster)
+	shown := published.Records[cluster]
+	if shown != nil && (shown.Spec.Withdrawn || clusterset.IsOlder(shown, copied)) {
+		groups, all, s.older = nil, false, true
+	}
 	wasReady := func(e discoveryv1.EndpointSlice) bool {
 		return sourceCluster(&e) == cluster && len(e.Endpoints) > 0 &&
 			(e.Endpoints[0].Conditions.Ready == nil || *e.Endpoints[0].Conditions.Ready)

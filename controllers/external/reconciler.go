@@ -31,7 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// recheck is how often a name is checked again while this member does not see the hub.
+// recheck is how often a name is checked again while this member does not see the hub, or sees an older record there.
 const recheck = 5 * time.Second
 
 // Config is what the controller needs.
@@ -47,7 +47,7 @@ func New(c Config) kube.Controller {
 		Name:     "external",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(exported)},
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
@@ -121,18 +121,26 @@ func unreachable(lease *coordinationv1.Lease) map[string]bool {
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
 	switch {
-	case err != nil || !s.concerned || s.foreign && !s.emptied:
+	case err != nil || !s.concerned:
 		return reconcile.Result{}, err
 	case s.emptied:
 		return reconcile.Result{}, r.apply(ctx, &s, nil)
 	case !r.Fresh():
 		return reconcile.Result{RequeueAfter: recheck}, nil
+	case s.foreign:
+		if exported, err := r.isExported(ctx, &s); exported || err != nil {
+			return reconcile.Result{}, err
+		}
+		return reconcile.Result{}, r.apply(ctx, &s, nil)
 	}
 	desired, err := r.decide(ctx, &s)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.apply(ctx, &s, desired)
+	if err := r.apply(ctx, &s, desired); err != nil || !s.older {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: recheck}, nil // its owner may publish again without a ready endpoint
 }
 
 // apply writes the slices: first those that there must be, then it deletes others.
@@ -144,7 +152,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		at := slices.IndexFunc(s.slices, func(e discoveryv1.EndpointSlice) bool { return e.Name == d.Name })
 		if at < 0 {
 			logger.Info("publishing a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
-			errs = append(errs, r.Local.Create(ctx, d))
+			errs = append(errs, r.reportRefused(s, d, r.Local.Create(ctx, d)))
 			continue
 		}
 		e := &s.slices[at]
@@ -157,7 +165,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		}
 		if u := external.Updated(e, d); !equality.Semantic.DeepEqual(u, e) {
 			logger.Info("updating a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
-			errs = append(errs, r.Local.Update(ctx, u))
+			errs = append(errs, r.reportRefused(s, d, r.Local.Update(ctx, u)))
 		}
 	}
 	for i := range s.slices {
@@ -167,6 +175,17 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discover
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reportRefused raises an Event if err says that the API server refuses a slice. It returns err.
+func (r *reconciler) reportRefused(s *snapshot, d *discoveryv1.EndpointSlice, err error) error {
+	if kube.Refused(err) {
+		r.Events.Event(s.imp, kube.Warning, hubv1alpha1.ReasonSliceRefused, fmt.Sprintf(
+			"This cluster's API server refuses EndpointSlice %s, so clients outside the clusters do not get these "+
+				"addresses of cluster %s as they are now: %v; change its policy or quota",
+			d.Name, sourceCluster(d), err))
+	}
+	return err
 }
 
 func isNotOwned(rec *hubv1alpha1.ServiceExportRecord) bool {

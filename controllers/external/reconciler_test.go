@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +41,8 @@ type world struct {
 	t          *testing.T
 	local, hub client.Client
 	blind      bool
-	writes     int // of slices
+	writes     int   // of slices
+	refusal    error // of them
 	events     []string
 }
 
@@ -65,12 +68,16 @@ func newWorld(t *testing.T) *world {
 	hub, local := fake.NewClientBuilder().WithScheme(s), fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(
 		interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				count(o)
+				if count(o); w.refusal != nil {
+					return w.refusal
+				}
 				o.SetUID(types.UID(o.GetName()))
 				return c.Create(ctx, o, opts...)
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				count(o)
+				if count(o); w.refusal != nil {
+					return w.refusal
+				}
 				return c.Update(ctx, o, opts...)
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -250,12 +257,33 @@ func TestF5EndpointsMakeReady(t *testing.T) {
 		func(e *hubv1alpha1.ServiceExportRecord) { e.Spec = endpoint("b", true).Spec },
 	)
 	w.want(up)
+	change(w, w.local, record("b"), func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Revision = 2 })
+	shows := func(revision int64, spec hubv1alpha1.ServiceExportRecordSpec) {
+		change(w, w.hub, endpoint("b", true), func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec = spec
+			r.Spec.Revision = revision
+		})
+	}
+	shows(1, endpoint("b", false).Spec)
+	w.want(up) // a restored hub proves nothing
+	again, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+	if err != nil || again.RequeueAfter == 0 {
+		t.Error("no event says that the owner has published again without a ready endpoint:", again, err)
+	}
+	shows(1, clusterset.Withdrawn(record("b").Spec.Origin, time.Now()))
+	w.want(up)
+	shows(2, endpoint("b", false).Spec)
+	w.want(down)
+	shows(1, endpoint("b", true).Spec)
+	w.want(down)
+	shows(2, endpoint("b", true).Spec)
+	w.want(up)
 	if err := w.hub.Delete(t.Context(), endpoint("b", true)); err != nil {
 		t.Fatal(err)
 	}
 	w.want(up) // absence proves nothing
 	paged := endpoint("b", true)
-	paged.Spec.Endpoints, paged.Spec.Pages = nil, 2
+	paged.Spec.Endpoints, paged.Spec.Pages, paged.Spec.Revision = nil, 2, 2
 	page := func(number int32, ready bool) *hubv1alpha1.EndpointPage {
 		p := &hubv1alpha1.EndpointPage{}
 		p.Namespace, p.Name = "set", clusterset.PageName(number, "web", "shop", "b")
@@ -284,6 +312,8 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			change(w, w.local, imp, f)
 		}
 	}
+	withdraw := func(r *hubv1alpha1.ServiceExportRecord) { r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now()) }
+	disown := func(i *mcsv1beta1.ServiceImport) { i.Labels = nil }
 	lose := func(w *world) {
 		if err := w.local.Delete(w.t.Context(), record("b")); err != nil {
 			w.t.Fatal(err)
@@ -294,9 +324,7 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 		do   func(*world)
 		want []string
 	}{
-		{"withdrawn", edit(func(r *hubv1alpha1.ServiceExportRecord) {
-			r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-		}), nil},
+		{"withdrawn", edit(withdraw), nil},
 		{"no load balancer", edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil }), nil},
 		{"other addresses", edit(func(r *hubv1alpha1.ServiceExportRecord) {
 			r.Spec.External.IPs, r.Spec.External.Hostnames = []string{"192.0.2.9"}, []string{"lb.example"}
@@ -316,20 +344,40 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 				s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
 			})
 		}, nil},
-		{"withdrawn, and the import is not owned (I10)", func(w *world) {
-			imported(func(i *mcsv1beta1.ServiceImport) { i.Labels = nil })(w)
-			edit(func(r *hubv1alpha1.ServiceExportRecord) {
-				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-			})(w)
+		{"the import is not owned (I10), and a record changes", func(w *world) {
+			imported(disown)(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil })(w)
 		}, []string{up}},
-		{"withdrawn, and the derived Service is not owned (I10)", func(w *world) {
-			edit(func(r *hubv1alpha1.ServiceExportRecord) {
-				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
-				r.Status.Conditions = []metav1.Condition{{
-					Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
-				}}
-			})(w)
+		{"the import is not owned, and a copy is lost", func(w *world) {
+			imported(disown)(w)
+			lose(w)
 		}, []string{up}},
+		{"the import is not owned, and one of two is withdrawn", func(w *world) {
+			imported(disown)(w)
+			w.create(w.local, record("c"))
+			edit(withdraw)(w)
+		}, []string{up}},
+		{"the import is not owned, and the last is exported to others", func(w *world) {
+			imported(disown)(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.ExportTo = "cluster=c" })(w)
+		}, nil},
+		{"the import is not owned, and the last is withdrawn", func(w *world) {
+			imported(disown)(w)
+			edit(withdraw)(w)
+		}, nil},
+		{"the import is not owned, and the cluster is evicted", func(w *world) {
+			imported(disown)(w)
+			lose(w)
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+			change(w, w.hub, set, func(s *hubv1alpha1.ClusterSet) {
+				s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "b", At: metav1.Now()}}
+			})
+		}, nil},
+		{"the derived Service is not owned (I10), and a record changes", edit(func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.External, r.Status.Conditions = nil, []metav1.Condition{{
+				Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
+			}}
+		}), []string{up}},
 		{"no import", func(w *world) {
 			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			if err := w.local.Delete(w.t.Context(), imp); err != nil {
@@ -416,6 +464,8 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 	renewed, stated := &coordinationv1.Lease{}, &coordinationv1.Lease{}
 	renewed.Spec.RenewTime = new(metav1.NowMicro())
 	reach.WriteUnreachable(stated, map[string]time.Time{"b": time.Unix(0, 0)})
+	withdrawn := record("b")
+	withdrawn.Spec = clusterset.Withdrawn(withdrawn.Spec.Origin, time.Now())
 	two := endpoint("b", true)
 	two.Spec.Endpoints = append(two.Spec.Endpoints, two.Spec.Endpoints[0])
 	for i, c := range []struct {
@@ -427,6 +477,7 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		{endpoint("b", true), two, false},
 		{endpoint("b", true), endpoint("b", false), true},
 		{record("b"), record("b"), true},
+		{withdrawn, withdrawn, true}, // its load balancer may have gone while another program owned the import
 	} {
 		passes := 0
 		for _, watch := range New(w.Config).Watches {
@@ -449,5 +500,35 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		if (passes > 0) != c.want {
 			t.Errorf("%d: %d passes", i, passes)
 		}
+	}
+}
+
+// TestU6ARefusedSliceIsReported on the import, with the API server's words.
+func TestU6ARefusedSliceIsReported(t *testing.T) {
+	w := newWorld(t)
+	pass := func(refusal error) {
+		t.Helper()
+		w.refusal, w.events = refusal, nil
+		if _, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); !errors.Is(err, refusal) {
+			t.Error(err)
+		}
+	}
+	resource := discoveryv1.Resource("endpointslices")
+	quota := apierrors.NewForbidden(resource, "web.b.external-ipv4", errors.New("exceeded quota: few"))
+	reported := func() bool {
+		return len(w.events) == 1 && strings.HasPrefix(w.events[0], "SliceRefused: ") &&
+			strings.Contains(w.events[0], "exceeded quota: few")
+	}
+	if pass(quota); !reported() {
+		t.Errorf("not created: %q", w.events)
+	}
+	pass(nil)
+	w.expire("b")
+	w.doesNotReach("c", "b")
+	if pass(quota); !reported() {
+		t.Errorf("not updated: %q", w.events)
+	}
+	if pass(apierrors.NewConflict(resource, "web.b.external-ipv4", nil)); len(w.events) > 0 {
+		t.Errorf("a conflict is no refusal: %q", w.events)
 	}
 }

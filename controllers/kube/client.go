@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -172,6 +173,13 @@ func PatchStatus(
 		write.CancelAt(now)
 	}
 	return 0, err
+}
+
+// Refused reports whether an API server refused a write by its rules, as of a policy or quota (U6). The end of a
+// namespace is none.
+func Refused(err error) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) &&
+		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // InvalidField reports whether an API server refused an object because of a field whose path begins with prefix.

@@ -54,7 +54,7 @@ func decideCopy(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (
 		return hold, "Absent", "The hub does not show this record, but its owner has not withdrawn it. It stays."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
-	case isOlder(shown, copied):
+	case clusterset.IsOlder(shown, copied):
 		return hold, "OlderRevision", fmt.Sprintf(
 			"The hub shows revision %d, which is older than %d, as after a restore. "+
 				"Revision %[2]d stays in effect until its owner publishes again.", shown.Spec.Revision,
@@ -66,12 +66,6 @@ func decideCopy(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (
 		}
 	}
 	return follow, "", ""
-}
-
-// isOlder reports whether a restored hub shows an older record than the copy is of. Either may be nil.
-func isOlder(shown, copied *hubv1alpha1.ServiceExportRecord) bool {
-	return shown != nil && copied != nil && shown.Spec.Revision < copied.Spec.Revision &&
-		!shown.CreationTimestamp.After(clusterset.Created(copied))
 }
 
 // copier keeps the copies of other members' records.

@@ -181,7 +181,7 @@ func (s *snapshot) isUnreadable(slice *discoveryv1.EndpointSlice) bool {
 	}
 	cluster := sourceCluster(slice)
 	_, all := s.published.Groups(cluster)
-	return !all || isOlder(s.published.Records[cluster], s.copyOf(cluster))
+	return !all || clusterset.IsOlder(s.published.Records[cluster], s.copyOf(cluster))
 }
 
 // copyOf returns the copy of a cluster's record, or nil.

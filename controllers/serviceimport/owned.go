@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,8 +93,7 @@ func (r reporter) wrote(ctx context.Context, s *snapshot, what string, err error
 	if err == nil {
 		return r.accept(ctx, s)
 	}
-	ends := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-	if ends || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+	if !kube.Refused(err) {
 		return err
 	}
 	begin := fmt.Sprintf("this cluster's API server refuses %s: ", what)

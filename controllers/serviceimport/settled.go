@@ -184,7 +184,7 @@ func (s *snapshot) changedSince(was *settled) (clusters []string, ok bool) {
 			return
 		case isRecord:
 			copied := s.copyOf(cluster)
-			ok = ok && known && copied != nil && last.uid == rec.UID && !isOlder(rec, copied) &&
+			ok = ok && known && copied != nil && last.uid == rec.UID && !clusterset.IsOlder(rec, copied) &&
 				clusterset.SameFacts(&rec.Spec, &copied.Spec)
 		}
 		note(cluster)

@@ -133,7 +133,7 @@ func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err
 	}
 	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if kube.Refused(err) {
 		if p.refused == nil {
 			p.refused = map[string]error{}
 		}

@@ -85,7 +85,7 @@ func (r reader) addCluster(
 	newerThanRecord := func(slice *discoveryv1.EndpointSlice) bool {
 		return newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision)
 	}
-	recordHeld := rec == nil || rec.Spec.Withdrawn || isOlder(rec, s.copyOf(cluster))
+	recordHeld := rec == nil || rec.Spec.Withdrawn || clusterset.IsOlder(rec, s.copyOf(cluster))
 	if !recordHeld {
 		_, err := clusterset.ParseExport(rec)
 		recordHeld = err != nil

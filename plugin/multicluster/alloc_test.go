@@ -32,7 +32,7 @@ func (*discarding) WriteMsg(*dns.Msg) error { return nil }
 
 // large serves a ClusterSetIP Service web.test and Headless ones h100.test and h1000.test over five clusters.
 func large() *Multicluster {
-	x := catalog.NewIndex()
+	x := new(catalog.Index)
 	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP,
 		IPs:   []netip.Addr{netip.MustParseAddr("10.42.42.42")},
 		Ports: []catalog.Port{{Name: "https", Proto: "TCP", Number: 443}}}

@@ -59,7 +59,7 @@ func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 			slices[key] = append(slices[key], s)
 		}
 	}
-	x := catalog.NewIndex()
+	x := new(catalog.Index)
 	for _, o := range objs.Imports {
 		imp := &catalog.Import{Namespace: strings.ToLower(o.Namespace), Name: strings.ToLower(o.Name)}
 		switch o.Spec.Type {

@@ -40,7 +40,7 @@ func TestL6TransfersComeInBlocks(t *testing.T) {
 		)
 	}
 	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless, Ports: ports}
-	x := catalog.NewIndex()
+	x := new(catalog.Index)
 	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", ports, endpoints)}), 1)
 	m := serving(5, x)
 	rrs, most := transferred(t, m)

@@ -12,7 +12,7 @@ type Answers[S any] interface {
 	Same(other S) bool // reports whether both give the same answers; either may be nil
 }
 
-// Index finds the Service of a name.
+// Index finds the Service of a name. The zero value is empty.
 type Index = Table[*Service]
 
 // Table finds the answers of a name. Reading takes no lock, and sees each Service whole, before a change or after it
@@ -24,9 +24,6 @@ type Table[S Answers[S]] struct {
 	serial   atomic.Uint64 // M4, in full
 	writing  sync.Mutex
 }
-
-// NewIndex makes an empty index.
-func NewIndex() *Index { return new(Index) }
 
 // Service finds the Service of "<svc>.<ns>", in lower case; nil if that name answers nothing.
 func (x *Table[S]) Service(key string) (none S) {

@@ -97,9 +97,6 @@ func packIPs(imp *Import) (v4, v6 string) {
 // Key is "<svc>.<ns>".
 func (s *Service) Key() string { return s.key }
 
-// Namespace is the Service's namespace.
-func (s *Service) Namespace() string { return s.key[strings.IndexByte(s.key, '.')+1:] }
-
 // Type is ClusterSetIP or Headless.
 func (s *Service) Type() Type { return s.kind }
 
