@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -145,12 +146,17 @@ func (s *seen) same(own, there part) bool {
 	e, got := own.endpoint, there.endpoint
 	address, zone := canonical(e.Addresses[0]), ptr.Deref(e.Zone, "")
 	return own.family == there.family && len(got.Addresses) == 1 && got.Addresses[0] == address &&
-		(ptr.Deref(got.Zone, "") == zone || got.Zone == nil && s.named("address %s: its zone", address)) &&
+		(ptr.Deref(got.Zone, "") == zone || got.Zone == nil && s.withoutZone(address, zone)) &&
 		ptr.Deref(got.Hostname, "") == ptr.Deref(e.Hostname, "") &&
 		meaning(got.Conditions) == meaning(e.Conditions) &&
 		!slices.ContainsFunc(s.service.Spec.Ports, func(p corev1.ServicePort) bool {
 			return !s.samePort(p, own, there)
 		})
+}
+
+// withoutZone returns whether the exporter says that it leaves out a zone, which is no label value.
+func (s *seen) withoutZone(address, zone string) bool {
+	return len(validation.IsValidLabelValue(zone)) > 0 && s.named("address %s: its zone", address)
 }
 
 // meaning returns whether an endpoint is ready, serving and terminating, with the API's defaults for what is unset.
