@@ -272,7 +272,7 @@ func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, fil
 	token := strings.TrimSpace(string(secret.Data["token"]))
 	parsed, err := clusterset.ParseToken(token)
 	if err != nil {
-		out.Problem = "its key token: " + err.Error()
+		out.Problem = fmt.Sprintf("its key token cannot be used (%v)", err) // "token: …" would be redacted
 		return out, nil, nil
 	}
 	out.Namespace, _ = parsed.Account()
