@@ -8,6 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -93,6 +96,35 @@ func besideDeployment() client.Object {
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
 				{Name: "coredns", Image: image}}}},
 		},
+	}
+}
+
+// TestARefusedKindThatDoesNotExistIsNone: RBAC refuses before the API server says that it has no such kind.
+func TestARefusedKindThatDoesNotExistIsNone(t *testing.T) {
+	for group, status := range map[string]int{"absent": http.StatusNotFound, "OpenShift's": http.StatusOK} {
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/apis/operator.openshift.io/v1" {
+				t.Errorf("asked for %s", r.URL)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprint(w, `{"kind": "APIResourceList", "apiVersion": "v1"}`)
+		}))
+		defer api.Close()
+		here := load(t, "testdata/kubeadm.yaml")
+		here.Config = &rest.Config{Host: api.URL}
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if o.GetObjectKind().GroupVersionKind().Kind == "DNS" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "dnses"}, "default", errors.New("no"))
+				}
+				return c.Get(ctx, k, o, opts...)
+			},
+		})
+		if _, err := Read(t.Context(), here); (err != nil) != (status == http.StatusOK) {
+			t.Errorf("%s: %v", group, err)
+		}
 	}
 }
 
