@@ -455,7 +455,6 @@ func (r *reader) reachHub(ctx context.Context, file *clientcmdapi.Config) {
 			r.unread(OfHub, err)
 			return
 		}
-		r.Snapshot.Namespace = r.Snapshot.Member.Credentials.Namespace
 	}
 	if hub == nil {
 		r.unread(OfHub, errors.New("the agent's credentials cannot be used, and no flag names the hub"))
