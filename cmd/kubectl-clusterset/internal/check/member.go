@@ -228,7 +228,12 @@ var lateChecks = []Check{
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			admin := w.HubNamed || w.Is(snapshot.Secret) // who may not read the Secret is no admin
-			return one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
+			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
+			if len(out) > 0 && !w.HubNamed && w.agentSays(hubv1alpha1.ConditionHubReachable) {
+				// Its address need not be for others than Pods.
+				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
+			}
+			return out
 		},
 	},
 	{
@@ -326,9 +331,11 @@ func said(c *metav1.Condition) string {
 }
 
 // answers reports whether the agent says that the cluster's DNS answers.
-func (w *World) answers() bool {
-	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions,
-		hubv1alpha1.ConditionDNSAnswers)
+func (w *World) answers() bool { return w.agentSays(hubv1alpha1.ConditionDNSAnswers) }
+
+// agentSays reports whether the agent says that a condition is True.
+func (w *World) agentSays(condition string) bool {
+	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions, condition)
 }
 
 // apart reports whether two versions do not work together; false if one is not known.
