@@ -21,12 +21,12 @@ import (
 
 // Steps of several checks.
 var (
-	join     = report.Here("kubectl clusterset join --hub-context=HUB")
+	join     = report.Here(facts.Join)
 	renew    = report.Here("kubectl clusterset join --renew --hub-context=HUB")
-	initHub  = report.Here("kubectl clusterset init --hub-context=HUB")
+	initHub  = report.Here(facts.Init)
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
-	doctor   = report.There("kubectl clusterset doctor")
+	doctor   = report.There(facts.Doctor)
 	explain  = report.Here("kubectl clusterset explain {}")
 )
 
@@ -61,7 +61,7 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "leaving", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Properties},
-		One: "this cluster is leaving its ClusterSet", Do: report.Here("kubectl clusterset leave --hub-context=HUB"),
+		One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
 		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
 	},
 	{
@@ -240,7 +240,7 @@ var lateChecks = []Check{
 		ID: "hub-not-seen", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Leases, snapshot.Properties},
 		After: slices.Concat(stopped, unreached, []string{"not-on-hub", "agent-outdated"}),
 		One:   "the agent does not see the hub: later changes are missing here",
-		Do:    report.Here("kubectl clusterset doctor"),
+		Do:    report.Here(facts.Doctor),
 		Look: func(w *World) []Hit {
 			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
 			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {

@@ -122,7 +122,7 @@ var nameChecks = []Check{
 			}
 			for _, entry := range strings.Split(n.Export.Annotations[clusterset.AnnotationExportTo], ",") {
 				id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
-				if ok && id != w.Member.ID() && w.source(id) == nil {
+				if ok && id != w.Member.ID() && w.Source(id) == nil {
 					return true, id
 				}
 			}

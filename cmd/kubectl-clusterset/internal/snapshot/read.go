@@ -69,7 +69,7 @@ type reader struct {
 // hub that is no member, it reads the hub alone.
 func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	r := &reader{Source: s, Snapshot: &Snapshot{
-		Release: s.Release, Namespace: s.Namespace, Given: s.Given, HubNamed: s.Hub != nil, Unread: map[Part]Lack{},
+		Release: s.Release, Namespace: s.Namespace, HubNamed: s.Hub != nil, Unread: map[Part]Lack{},
 	}}
 	if s.Member == nil {
 		r.readHub(ctx, r.Source.Hub, true)
@@ -88,7 +88,7 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	c := direct(s.Member)
 	file := r.basics(ctx, c)
 	if r.Is(Properties) && m.Set() == "" && m.Agent == nil {
-		r.HubHere = r.hubHere(ctx, c)
+		r.HubHere = cluster.HubOf(ctx, c)
 		if len(r.HubHere) > 0 && (s.Hub == nil || s.Hub.Config.Host == s.Member.Config.Host) {
 			r.Snapshot.Member, r.HubNamed = nil, true
 			if s.Given == "" && !slices.Contains(r.HubHere, r.Snapshot.Namespace) {
@@ -431,15 +431,6 @@ func events(ctx context.Context, c *cluster.Cluster, namespaces ...string) (out 
 		err = errors.Join(err, fetch(c, nil, &eventsv1.EventList{}, &out, in(ns))(ctx))
 	}
 	return out, err
-}
-
-func (r *reader) hubHere(ctx context.Context, c *cluster.Cluster) (out []string) {
-	var sets []hubv1alpha1.ClusterSet
-	_ = fetch(c, nil, &hubv1alpha1.ClusterSetList{}, &sets)(ctx) // who may not read it asks about a member
-	for i := range sets {
-		out = append(out, sets[i].Namespace)
-	}
-	return out
 }
 
 // reachHub reads the hub: as the user, if the user named it, or else as the agent.

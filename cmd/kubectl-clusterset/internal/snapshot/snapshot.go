@@ -78,7 +78,6 @@ type Snapshot struct {
 	Release      string        `json:"release"` // of this program
 	Flags        report.Flags  `json:"flags"`   // by which the user named the clusters
 	Namespace    string        `json:"namespace"`
-	Given        string        `json:"given,omitempty"` // --hub-namespace, if it was given
 	HubNamed     bool          `json:"hubNamed,omitempty"`
 	HubHere      []string      `json:"hubHere,omitempty"` // ClusterSets whose hub this cluster is, if it is no member
 	Member       *Member       `json:"member,omitempty"`  // nil for a hub alone
