@@ -173,6 +173,7 @@ func Clean(v any) (tree any, err error) {
 func clean(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
+		delete(x, corev1.LastAppliedConfigAnnotation) // the same again, as text
 		for key, e := range x {
 			if list, is := e.([]any); is && key == "env" {
 				for _, one := range list {

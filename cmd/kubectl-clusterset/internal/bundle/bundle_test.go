@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -28,7 +29,8 @@ const (
 // TestNoCredentialGetsIntoTheArchive, whatever an admin wrote where; the rest is read again as it was.
 func TestNoCredentialGetsIntoTheArchive(t *testing.T) {
 	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-controller",
-		Annotations: map[string]string{"password": plain, "note": "Authorization: Bearer " + jwt}}}
+		Annotations: map[string]string{"password": plain, "note": "Authorization: Bearer " + jwt,
+			corev1.LastAppliedConfigAnnotation: `{"env":[{"name":"X","value":"http://u:` + plain + `@proxy"}]}`}}}
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Args: []string{"--token=" + plain},
 		Env: []corev1.EnvVar{{Name: "X", Value: plain}}}}
 	corefile := ".:53 {\n    tsig {\n        secret key.example. " + plain + "\n    }\n    multicluster\n}\n" +
@@ -44,6 +46,8 @@ func TestNoCredentialGetsIntoTheArchive(t *testing.T) {
 		},
 		Member: &snapshot.Member{Now: at, Agent: agent, Records: []hubv1alpha1.ServiceExportRecord{rec},
 			DNS: &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Config: &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+					corev1.LastAppliedConfigAnnotation: fmt.Sprintf(`{"data":{"Corefile":%q}}`, corefile)}},
 				Data: map[string]string{"Corefile": corefile}}}}},
 	}
 	var out bytes.Buffer

@@ -167,14 +167,18 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 		}
 		detail := of[0].Detail
 		if len(of) > 1 {
-			var on []string
+			var on, details []string
 			for i, h := range of {
 				f.About = append(f.About, h.On)
+				if !slices.Contains(details, h.Detail) {
+					details = append(details, h.Detail)
+				}
 				if h.Detail != "" && (i == 0 || h.Detail != of[i-1].Detail) {
 					h.On += " (" + h.Detail + ")"
 				}
 				on = append(on, h.On)
 			}
+			detail = strings.Join(details, "; ")
 			slices.Sort(f.About)
 			if f.About = slices.Compact(f.About); len(f.About) > 1 {
 				f.What, detail = fmt.Sprintf(c.Many, len(f.About))+": "+report.Few(on), ""

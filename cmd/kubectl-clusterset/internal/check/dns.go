@@ -136,7 +136,7 @@ var dnsChecks = []Check{
 		Look: func(w *World) []Hit {
 			d := dnsOf(w).Deployment
 			if d == nil || d.Status.AvailableReplicas > 0 ||
-				dnsOf(w).Config == nil && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+				(dnsOf(w).Config == nil || w.answers()) && ptr.Deref(d.Spec.Replicas, 1) == 0 { // DNS runs elsewhere
 				return nil
 			}
 			return w.down(facts.Missing(d, w.Member.DNSPods))

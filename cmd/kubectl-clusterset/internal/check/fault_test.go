@@ -108,6 +108,12 @@ var faults = []struct {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
 	}, "x no Pod of the cluster's DNS is available: Deployment coredns: 0 of 2 new replicas are available",
 		"kubectl --context=east -n kube-system describe deployment coredns"},
+	{"no Pod of CoreDNS runs, and its Deployment is scaled to 0", all, func(s *snapshot.Snapshot) {
+		none := int32(0)
+		s.Member.DNS.Deployment.Spec.Replicas, s.Member.DNS.Deployment.Status.AvailableReplicas = &none, 0
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x no Pod of the cluster's DNS is available: Deployment coredns is scaled to 0",
+		"kubectl --context=east -n kube-system scale deployment coredns --replicas=2"},
 	{"CoreDNS lost its rights", all, func(s *snapshot.Snapshot) {
 		s.Member.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing"}
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: server misbehaving")
@@ -158,6 +164,11 @@ var faults = []struct {
 		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "Unauthorized"}
 	}, "x The hub refuses the agent's token: Unauthorized",
 		"kubectl clusterset --context=east join --renew --hub-context=hub --hub-namespace=blue"},
+	{"only Pods reach the hub", all, func(s *snapshot.Snapshot) {
+		s.HubNamed, s.Hub, s.Flags.HubContext, s.Flags.HubNamespace = false, nil, "", ""
+		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "no such host"}
+	}, "! reading the hub failed, so members are not shown: no such host",
+		"kubectl clusterset --context=east doctor --hub-context=HUB"},
 	{"evicted, with 64 exports", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
 		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
@@ -394,6 +405,11 @@ var faults = []struct {
 		"x Kubernetes is too old in this cluster: v1.31.4", ""},
 	{"the versions are too far apart", all, func(s *snapshot.Snapshot) { s.Release = "v0.4.0" },
 		"! the agent's version and this program's are too far apart: v0.1.0 and v0.4.0", ""},
+	{"two pools are unusable", notName, func(s *snapshot.Snapshot) {
+		s.Hub.Sets[0].Spec.VIPs.Pools = []string{"10.1.0.0", "10.240.0.0/16", "10.2.0.0"}
+	}, "x the pools of VIPs are not as they should be (unusable): pool 10.1.0.0 is no CIDR of IPv4 or IPv6: write it " +
+		"as 10.200.0.0/13 or fd00:c5::/48; pool 10.2.0.0 is no CIDR",
+		"kubectl --context=hub -n blue edit clusterset blue"},
 	{"a pool is no range", notName, func(s *snapshot.Snapshot) {
 		s.Hub.Sets[0].Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
 		s.Hub.Sets[0].Spec.VIPs.Pools = nil
@@ -431,6 +447,36 @@ func TestAHealthyClusterHasNoFinding(t *testing.T) {
 	for command, found := range views(healthy(t)) {
 		if len(found) > 0 {
 			t.Errorf("%s:\n%s", command, text(found))
+		}
+	}
+}
+
+// TestDNSThatRunsElsewhereIsHealthy: the agent says that it answers, and the old Deployment is scaled to 0.
+func TestDNSThatRunsElsewhereIsHealthy(t *testing.T) {
+	s, none := healthy(t), int32(0)
+	s.Member.DNS.Deployment.Spec.Replicas, s.Member.DNS.Deployment.Status.AvailableReplicas = &none, 0
+	for command, found := range views(s) {
+		if len(found) > 0 {
+			t.Errorf("%s:\n%s", command, text(found))
+		}
+	}
+}
+
+// TestAnotherClustersExpirationHidesNoName: a name without a ready endpoint is its consequence only if all that it
+// lacks has expired.
+func TestAnotherClustersExpirationHidesNoName(t *testing.T) {
+	for exporter, shown := range map[string]bool{"north": true, "west": false} {
+		s := healthy(t)
+		s.Member.Leases = append(s.Member.Leases, source(exporter, false))
+		s.Member.Leases[2] = source("west", true)
+		s.Member.Exports, s.Member.Records = nil, []hubv1alpha1.ServiceExportRecord{record(exporter, 15)}
+		s.Member.Slices, s.Hub.Records = []discoveryv1.EndpointSlice{slice(exporter, 0, 2)}, nil
+		s.Member.Records[0].Status.Conditions = []metav1.Condition{
+			condition("Held", "True", "Absent", "the record is gone"),
+		}
+		got := text(views(s)["doctor"])
+		if strings.Contains(got, "no cluster has a ready endpoint of web.shop") != shown {
+			t.Errorf("of %s, west has expired:\n%s", exporter, got)
 		}
 	}
 }

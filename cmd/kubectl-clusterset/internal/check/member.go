@@ -21,12 +21,12 @@ import (
 
 // Steps of several checks.
 var (
-	join     = report.Here("kubectl clusterset join --hub-context=HUB")
+	join     = report.Here(facts.Join)
 	renew    = report.Here("kubectl clusterset join --renew --hub-context=HUB")
-	initHub  = report.Here("kubectl clusterset init --hub-context=HUB")
+	initHub  = report.Here(facts.Init)
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
-	doctor   = report.There("kubectl clusterset doctor")
+	doctor   = report.There(facts.Doctor)
 	explain  = report.Here("kubectl clusterset explain {}")
 )
 
@@ -61,7 +61,7 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "leaving", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Properties},
-		One: "this cluster is leaving its ClusterSet", Do: report.Here("kubectl clusterset leave --hub-context=HUB"),
+		One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
 		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
 	},
 	{
@@ -228,14 +228,19 @@ var lateChecks = []Check{
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			admin := w.HubNamed || w.Is(snapshot.Secret) // who may not read the Secret is no admin
-			return one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
+			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
+			if len(out) > 0 && !w.HubNamed && w.agentSays(hubv1alpha1.ConditionHubReachable) {
+				// Its address need not be for others than Pods.
+				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
+			}
+			return out
 		},
 	},
 	{
 		ID: "hub-not-seen", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Leases, snapshot.Properties},
 		After: slices.Concat(stopped, unreached, []string{"not-on-hub", "agent-outdated"}),
 		One:   "the agent does not see the hub: later changes are missing here",
-		Do:    report.Here("kubectl clusterset doctor"),
+		Do:    report.Here(facts.Doctor),
 		Look: func(w *World) []Hit {
 			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
 			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {
@@ -326,9 +331,11 @@ func said(c *metav1.Condition) string {
 }
 
 // answers reports whether the agent says that the cluster's DNS answers.
-func (w *World) answers() bool {
-	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions,
-		hubv1alpha1.ConditionDNSAnswers)
+func (w *World) answers() bool { return w.agentSays(hubv1alpha1.ConditionDNSAnswers) }
+
+// agentSays reports whether the agent says that a condition is True.
+func (w *World) agentSays(condition string) bool {
+	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions, condition)
 }
 
 // apart reports whether two versions do not work together; false if one is not known.

@@ -122,7 +122,7 @@ var nameChecks = []Check{
 			}
 			for _, entry := range strings.Split(n.Export.Annotations[clusterset.AnnotationExportTo], ",") {
 				id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
-				if ok && id != w.Member.ID() && w.source(id) == nil {
+				if ok && id != w.Member.ID() && w.Source(id) == nil {
 					return true, id
 				}
 			}
@@ -365,7 +365,8 @@ func (w *World) idle(n *Name) Hit {
 		}
 	}
 	h.Detail = strings.Join(all, "; ")
-	if len(n.idle()) == 0 { // then this is only what the expiration does
+	if !slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return x.Ready == 0 && x.Expired == "" }) {
+		// This is only what the expiration does.
 		h.After = []string{"cluster-expired"}
 	}
 	return h

@@ -219,7 +219,7 @@ func (w *World) exporters(n *Name, onTheHub map[snapshot.Origin]snapshot.Count) 
 				x.Lost = meta.IsStatusConditionFalse(rec.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
 			}
 		}
-		if lease := w.source(x.Cluster); lease != nil {
+		if lease := w.Source(x.Cluster); lease != nil {
 			x.Expired = expired(lease)
 			if s := reach.Read(lease); x.Expired == "" && s.State == reach.Serving {
 				x.AgentSilent = s.Since.UTC().Format(time.RFC3339)
@@ -265,8 +265,8 @@ func (w *World) count(n *Name, x *Exporter, onTheHub map[snapshot.Origin]snapsho
 // Ready reports whether an endpoint is: unset means ready (KEP-1645, DNS specification).
 func Ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// source returns this cluster's Lease for a source cluster, or nil.
-func (w *World) source(cluster string) *coordinationv1.Lease {
+// Source returns this cluster's Lease for a source cluster, or nil.
+func (w *World) Source(cluster string) *coordinationv1.Lease {
 	if w.Member == nil {
 		return nil
 	}

@@ -101,13 +101,19 @@ func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.Cluster
 	return id, set, nil
 }
 
-// RoleOf returns what a cluster is in ClusterSets, as far as the user may read it.
-func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
+// HubOf returns the ClusterSets whose hub a cluster is, as far as the user may read it.
+func HubOf(ctx context.Context, c *Cluster) (out []string) {
 	var sets hubv1alpha1.ClusterSetList
 	_ = c.List(ctx, &sets)
 	for i := range sets.Items {
-		r.HubOf = append(r.HubOf, sets.Items[i].Namespace)
+		out = append(out, sets.Items[i].Namespace)
 	}
+	return out
+}
+
+// RoleOf returns what a cluster is in ClusterSets, as far as the user may read it.
+func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
+	r.HubOf = HubOf(ctx, c)
 	id, set, err := c.Properties(ctx)
 	switch {
 	case err != nil:

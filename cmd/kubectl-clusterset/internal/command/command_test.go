@@ -1,6 +1,7 @@
 package command
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -177,6 +178,36 @@ func TestAnArchiveThatLacksMuchSaysSo(t *testing.T) {
 	err := cmd.ExecuteContext(t.Context())
 	if err != nil || !strings.Contains(said.String(), " things could not be read: see errors.txt in it\n") {
 		t.Errorf("%v\n%s", err, &said)
+	}
+}
+
+// TestAnArchiveHasNoPathOfAKubeconfig, which names the user, also not in the steps of its reports; and what is no
+// credential stays.
+func TestAnArchiveHasNoPathOfAKubeconfig(t *testing.T) {
+	serve(t, map[string]string{"/version": `{"gitVersion": "v1.20.0"}`,
+		"/apis/about.k8s.io/v1beta1/clusterproperties": `{"kind": "ClusterPropertyList",
+			"apiVersion": "about.k8s.io/v1beta1", "items": []}`,
+		"/api/v1/namespaces/clusterset-system/secrets/hub-kubeconfig": `{"kind": "Secret", "apiVersion": "v1",
+			"data": {"token": "eA=="}}`}, http.StatusNotFound)
+	kubeconfig, file := os.Getenv("KUBECONFIG"), filepath.Join(t.TempDir(), "east.tar.gz")
+	cmd := New("v0.0.0-test", io.Discard, io.Discard)
+	cmd.SetArgs([]string{"gather", "-f", file, "--kubeconfig=" + kubeconfig, "--hub-kubeconfig=" + kubeconfig})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	zipped, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zipped.Close()
+	unzipped, err := gzip.NewReader(zipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(unzipped)
+	if err != nil || !strings.Contains(string(text), "  → kubectl clusterset join") ||
+		!strings.Contains(string(text), "no JSON Web Token") || strings.Contains(string(text), kubeconfig) {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 

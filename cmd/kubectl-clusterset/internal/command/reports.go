@@ -271,6 +271,7 @@ and plan answer from it with --from.`,
 			if err != nil {
 				return err
 			}
+			w.Flags.Kubeconfig, w.Flags.HubKubeconfig = "", "" // paths name the user
 			results := check.Run(w)
 			var statusText, doctorText bytes.Buffer
 			all, checks := status.Examine(w, results), doctor.Examine(w, results)

@@ -11,7 +11,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-const zone = "clusterset.local"
+// Zone is the one that every cluster of a clusterset answers.
+const Zone = "clusterset.local"
+
+const zone = Zone
 
 // The lines around our block.
 const (

@@ -8,6 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -93,6 +96,35 @@ func besideDeployment() client.Object {
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
 				{Name: "coredns", Image: image}}}},
 		},
+	}
+}
+
+// TestARefusedKindThatDoesNotExistIsNone: RBAC refuses before the API server says that it has no such kind.
+func TestARefusedKindThatDoesNotExistIsNone(t *testing.T) {
+	for group, status := range map[string]int{"absent": http.StatusNotFound, "OpenShift's": http.StatusOK} {
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/apis/operator.openshift.io/v1" {
+				t.Errorf("asked for %s", r.URL)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprint(w, `{"kind": "APIResourceList", "apiVersion": "v1"}`)
+		}))
+		defer api.Close()
+		here := load(t, "testdata/kubeadm.yaml")
+		here.Config = &rest.Config{Host: api.URL}
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if o.GetObjectKind().GroupVersionKind().Kind == "DNS" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "dnses"}, "default", errors.New("no"))
+				}
+				return c.Get(ctx, k, o, opts...)
+			},
+		})
+		if _, err := Read(t.Context(), here); (err != nil) != (status == http.StatusOK) {
+			t.Errorf("%s: %v", group, err)
+		}
 	}
 }
 
@@ -644,6 +676,9 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	if got := s.Running(); got != "" {
 		t.Errorf("%s runs", got)
 	}
+	if s.Deployment = nil; s.Running() != "" { // our block is in the ConfigMap of a CoreDNS that nothing shows
+		t.Errorf("%s runs without a Deployment", s.Running())
+	}
 }
 
 // TestWithoutReloadCoreDNSIsRestarted, also by a run that does not wait, and when a change is undone.
@@ -848,6 +883,32 @@ func TestADryRunShowsWhatIsLeftToDoByHand(t *testing.T) {
 	}
 }
 
+// TestAStepThatNeedsOurAddressWaitsForIt: a first install has no Service whose address the step can have.
+func TestAStepThatNeedsOurAddressWaitsForIt(t *testing.T) {
+	for name, want := range map[string]string{
+		"nodelocal": `stubDomains={"clusterset.local":["10.96.7.7"]}`,
+		"kubespray": "nameservers: [10.96.7.7]",
+	} {
+		here := load(t, "testdata/"+name+".yaml")
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration,
+				opts ...client.ApplyOption) error {
+				if u, is := o.(interface{ GetKind() string }); is && u.GetKind() == "Service" {
+					return c.Create(ctx, besideService())
+				}
+				return c.Apply(ctx, o, opts...)
+			},
+		})
+		var out strings.Builder
+		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil ||
+			!strings.Contains(out.String(), want) ||
+			strings.Contains(out.String(), strings.Replace(want, "10.96.7.7", "CLUSTERIP", 1)) {
+			t.Errorf("%s: %v\n%s", name, err, &out)
+		}
+	}
+}
+
 // TestUninstallTellsWhatIsLeftToDoByHand, before it deletes what the cluster's DNS forwards to.
 func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
 	here := load(t, "testdata/eks-addon.yaml", besideService(), besideDeployment())
@@ -856,6 +917,34 @@ func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
 	if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(),
 		"first remove what forwards clusterset.local") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+	const block = "clusterset.local:53 {\n forward . 10.96.7.7\n}\n"
+	for name, forward := range map[string]func(s *State) (from string){
+		"aks": func(s *State) string {
+			s.Custom.Data = map[string]string{"own.server": block}
+			return "the cluster's DNS"
+		},
+		"nodelocal": func(s *State) string {
+			s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": `{"clusterset.local":["10.96.7.7"]}`}}
+			return "stubDomains of ConfigMap kube-dns"
+		},
+		"kubespray": func(s *State) string {
+			s.NodeFile += block
+			return "the Corefile of NodeLocal DNS"
+		},
+		"kubeadm": func(*State) string { return "" },
+	} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService(), besideDeployment()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := forward(s)
+		if want != "" {
+			want = "first remove what forwards clusterset.local from " + want
+		}
+		if p, err := Uninstall(s); err != nil || p.ByHand != want {
+			t.Errorf("%s: %q, %v, want %q", name, p.ByHand, err, want)
+		}
 	}
 }
 

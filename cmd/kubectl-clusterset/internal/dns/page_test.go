@@ -114,13 +114,18 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 // TestAStubDomainIsTheUsersStep, as one command that keeps those that are there, until the zone is one of them.
 func TestAStubDomainIsTheUsersStep(t *testing.T) {
 	const before = "NodeLocal DNS: kubectl -n kube-system "
+	const replaced = before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": ` +
+		`"{\"clusterset.local\":[\"10.96.7.7\"]}"}}'`
 	for stubs, want := range map[string]string{
 		"": before + `create configmap kube-dns '--from-literal=stubDomains={"clusterset.local":["10.96.7.7"]}'`,
 		`{"a.example":["10.0.0.1"]}`: before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": ` +
 			`"{\"a.example\":[\"10.0.0.1\"],\"clusterset.local\":[\"10.96.7.7\"]}"}}'`,
-		"null": before + `patch configmap kube-dns --type=merge -p '{"data": {"stubDomains": "{\"clusterset.local\":` +
-			`[\"10.96.7.7\"]}"}}'`,
-		`{"clusterset.local":["10.96.7.7"]}`: "",
+		"null":                                           replaced,
+		`{"clusterset.local":["10.96.7.7"]}`:             "",
+		`{"clusterset.local":["10.96.99.1"]}`:            "",       // the cluster's DNS, which forwards it
+		`{"clusterset.local":["10.96.7.6"]}`:             replaced, // of an earlier install
+		`{"clusterset.local":["10.96.7.7","10.96.7.6"]}`: replaced,
+		`{"clusterset.local":[]}`:                        replaced,
 	} {
 		s, err := Read(t.Context(), load(t, "testdata/nodelocal.yaml", besideService()))
 		if err != nil {

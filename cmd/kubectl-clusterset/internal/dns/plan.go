@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,8 +93,9 @@ func upgrade(release string) string {
 func (s *State) Running() string {
 	switch s.Mode() {
 	case Replace:
-		if image := s.container().Image; image != s.original() && !platform.Stock.MatchString(image) {
-			return image
+		c := s.container() // a Corefile that no Deployment mounts may have our block
+		if c != nil && c.Image != s.original() && !platform.Stock.MatchString(c.Image) {
+			return c.Image
 		}
 	case Beside:
 		return s.Beside.Spec.Template.Spec.Containers[0].Image
@@ -259,12 +261,28 @@ func (s *State) forwards(owner *platform.Platform, to []string) bool {
 	return !ours(text) && sentTo(text, to)
 }
 
+// noAddress stands for the address of our CoreDNS until its Service exists.
+const noAddress = "CLUSTERIP"
+
 // address returns that of our CoreDNS beside the cluster's DNS.
 func (s *State) address() []string {
-	if s.Service == nil || len(s.Service.Spec.ClusterIPs) == 0 {
-		return []string{"CLUSTERIP"} // until our Service exists
+	if to := clusterIPs(s.Service); len(to) > 0 {
+		return to
 	}
-	return s.Service.Spec.ClusterIPs
+	return []string{noAddress}
+}
+
+// clusterIPs returns those of a Service that may not exist.
+func clusterIPs(s *corev1.Service) []string {
+	if s == nil {
+		return nil
+	}
+	return s.Spec.ClusterIPs
+}
+
+// hold returns the notes of a plan without those that need an address that our CoreDNS does not have yet.
+func (p *Plan) hold() []string {
+	return slices.DeleteFunc(slices.Clone(p.Notes), func(note string) bool { return strings.Contains(note, noAddress) })
 }
 
 // fill returns a step for this cluster.
@@ -274,7 +292,7 @@ func (s *State) fill(step, block string) string {
 
 // fillFor is fill for DNS servers of these addresses.
 func (s *State) fillFor(step, block string, to []string) string {
-	return strings.NewReplacer("BLOCK", block, "CLUSTERIP", strings.Join(to, ", "), "STUBS", s.flags.Step(s.stubs(to))).
+	return strings.NewReplacer("BLOCK", block, noAddress, strings.Join(to, ", "), "STUBS", s.flags.Step(s.stubs(to))).
 		Replace(step)
 }
 
@@ -288,6 +306,19 @@ func (s *State) stubDomains() map[string][]string {
 		domains = map[string][]string{}
 	}
 	return domains
+}
+
+// stubbed reports whether kube-dns's stubDomains give the zone to servers that answer it: the cluster's DNS, and with
+// Beside ours. Without an address of either, any servers count.
+func (s *State) stubbed(mode Mode) bool {
+	right := clusterIPs(s.Upstream)
+	if mode == Beside {
+		right = slices.Concat(right, clusterIPs(s.Service))
+	}
+	to := s.stubDomains()[zone]
+	return len(to) > 0 && (len(right) == 0 || !slices.ContainsFunc(to, func(server string) bool {
+		return !slices.Contains(right, server)
+	}))
 }
 
 // stubs returns the step that adds the zone to kube-dns's stubDomains.
@@ -309,7 +340,7 @@ func (s *State) Cache() (*platform.Platform, report.Step) { return s.cache(s.Mod
 
 func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	c := platform.CacheOf(&s.Objects)
-	if c == nil || c.Step == platform.Stubs && s.stubDomains()[zone] != nil || serves(s.NodeFile) {
+	if c == nil || c.Step == platform.Stubs && s.stubbed(mode) || serves(s.NodeFile) {
 		return nil, report.Step{}
 	}
 	to := s.address()
@@ -396,8 +427,8 @@ func Uninstall(s *State) (*Plan, error) {
 		return p, err
 	}
 	if p.Mode == Beside {
-		if p.Distribution.Forward == platform.ByHand || serves(text) {
-			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
+		if from := p.forwarders(s); len(from) > 0 {
+			p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
 		}
 		if release := s.release(); release != "" {
 			p.Notes = append(p.Notes, "our CoreDNS stays: helm uninstall "+release+" -n "+besideNamespace)
@@ -409,4 +440,20 @@ func Uninstall(s *State) (*Plan, error) {
 	}
 	p.Objects = s.Granted
 	return p, nil
+}
+
+// forwarders returns what may forward the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
+func (p *Plan) forwarders(s *State) (out []string) {
+	if p.Distribution.Forward == platform.ByHand || serves(remove(s.Imported())) {
+		out = append(out, "the cluster's DNS")
+	}
+	if to := clusterIPs(s.Service); len(to) > 0 {
+		if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
+			out = append(out, "stubDomains of ConfigMap kube-dns")
+		}
+		if sentTo(s.NodeFile, to) {
+			out = append(out, "the Corefile of NodeLocal DNS")
+		}
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,10 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
 		p.Image)
+	if p.Mode == Beside && cmp.Or(r.DryRun, cluster.DryRunNone) == cluster.DryRunNone { // besideRuns finds the address
+		p.Notes = p.hold()
+	}
+	shown := p.Notes
 	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
@@ -83,6 +88,11 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		}
 		if err != nil {
 			return r.rollBack(ctx, s, p, undo, err)
+		}
+	}
+	for _, note := range p.Notes {
+		if !slices.Contains(shown, note) {
+			report.Note(r.Out, "!", note, "")
 		}
 	}
 	if p.ByHand != "" && !r.done(ctx, s) {

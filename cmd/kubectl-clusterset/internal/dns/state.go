@@ -12,11 +12,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -135,17 +137,29 @@ func read[T interface {
 	return kube.Get[T](ctx, c, types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// readKind returns an object of a kind that the cluster may not know, or nil.
+// readKind returns an object of a kind that the cluster may not know, or nil. RBAC refuses an unknown kind, too.
 func readKind(ctx context.Context, c *cluster.Cluster, version, kind, namespace, name string) (
 	*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(version)
 	o.SetKind(kind)
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
-	if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !served(c, version) {
 		return nil, nil
 	}
 	return o, err
+}
+
+// served reports whether a cluster has a version of an API group, which everybody may ask; true if it does not say.
+func served(c *cluster.Cluster, version string) bool {
+	if c.Config == nil {
+		return true
+	}
+	api, err := discovery.NewDiscoveryClientForConfig(c.Config)
+	if err == nil {
+		_, err = api.ServerResourcesForGroupVersion(version)
+	}
+	return !apierrors.IsNotFound(err)
 }
 
 // deployment returns that of the cluster's DNS, or nil.

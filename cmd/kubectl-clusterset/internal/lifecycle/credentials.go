@@ -83,7 +83,7 @@ func accepted(ctx context.Context, admin *cluster.Cluster, token string, profile
 	})
 	if err != nil {
 		return report.WithRemedy(hub.Failed(err, "authenticating at %s with the token of a ServiceAccount", cfg.Host),
-			"if that is a proxy: --hub-server with the URL of the API server itself")
+			"if that is a proxy: --hub-kubeconfig FILE, with the API server's own address and CA")
 	}
 	return nil
 }

@@ -175,7 +175,8 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east",
 				HubServer: c.server}}
 			err := j.credentials(t.Context())
-			if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--hub-server") {
+			if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(),
+				"--hub-kubeconfig FILE, with the API server's own address and CA") {
 				t.Errorf("refused: %v, want %v", err, c.refused)
 			}
 			if err := j.readSecret(t.Context()); err != nil || (j.kept == nil) != c.refused {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 )
 
@@ -165,4 +166,4 @@ func (m *Member) Plugin() (c *corefile.Corefile, line *corefile.Line) {
 }
 
 // Zone is the one that every cluster of a clusterset answers.
-const Zone = "clusterset.local"
+const Zone = dns.Zone

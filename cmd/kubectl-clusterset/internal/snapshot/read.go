@@ -69,7 +69,7 @@ type reader struct {
 // hub that is no member, it reads the hub alone.
 func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	r := &reader{Source: s, Snapshot: &Snapshot{
-		Release: s.Release, Namespace: s.Namespace, Given: s.Given, HubNamed: s.Hub != nil, Unread: map[Part]Lack{},
+		Release: s.Release, Namespace: s.Namespace, HubNamed: s.Hub != nil, Unread: map[Part]Lack{},
 	}}
 	if s.Member == nil {
 		r.readHub(ctx, r.Source.Hub, true)
@@ -88,7 +88,7 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	c := direct(s.Member)
 	file := r.basics(ctx, c)
 	if r.Is(Properties) && m.Set() == "" && m.Agent == nil {
-		r.HubHere = r.hubHere(ctx, c)
+		r.HubHere = cluster.HubOf(ctx, c)
 		if len(r.HubHere) > 0 && (s.Hub == nil || s.Hub.Config.Host == s.Member.Config.Host) {
 			r.Snapshot.Member, r.HubNamed = nil, true
 			if s.Given == "" && !slices.Contains(r.HubHere, r.Snapshot.Namespace) {
@@ -272,7 +272,7 @@ func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, fil
 	token := strings.TrimSpace(string(secret.Data["token"]))
 	parsed, err := clusterset.ParseToken(token)
 	if err != nil {
-		out.Problem = "its key token: " + err.Error()
+		out.Problem = fmt.Sprintf("its key token cannot be used (%v)", err) // "token: …" would be redacted
 		return out, nil, nil
 	}
 	out.Namespace, _ = parsed.Account()
@@ -433,15 +433,6 @@ func events(ctx context.Context, c *cluster.Cluster, namespaces ...string) (out 
 	return out, err
 }
 
-func (r *reader) hubHere(ctx context.Context, c *cluster.Cluster) (out []string) {
-	var sets []hubv1alpha1.ClusterSet
-	_ = fetch(c, nil, &hubv1alpha1.ClusterSetList{}, &sets)(ctx) // who may not read it asks about a member
-	for i := range sets {
-		out = append(out, sets[i].Namespace)
-	}
-	return out
-}
-
 // reachHub reads the hub: as the user, if the user named it, or else as the agent.
 func (r *reader) reachHub(ctx context.Context, file *clientcmdapi.Config) {
 	hub, named := r.Source.Hub, r.Source.Hub != nil
@@ -455,7 +446,6 @@ func (r *reader) reachHub(ctx context.Context, file *clientcmdapi.Config) {
 			r.unread(OfHub, err)
 			return
 		}
-		r.Snapshot.Namespace = r.Snapshot.Member.Credentials.Namespace
 	}
 	if hub == nil {
 		r.unread(OfHub, errors.New("the agent's credentials cannot be used, and no flag names the hub"))

@@ -78,7 +78,6 @@ type Snapshot struct {
 	Release      string        `json:"release"` // of this program
 	Flags        report.Flags  `json:"flags"`   // by which the user named the clusters
 	Namespace    string        `json:"namespace"`
-	Given        string        `json:"given,omitempty"` // --hub-namespace, if it was given
 	HubNamed     bool          `json:"hubNamed,omitempty"`
 	HubHere      []string      `json:"hubHere,omitempty"` // ClusterSets whose hub this cluster is, if it is no member
 	Member       *Member       `json:"member,omitempty"`  // nil for a hub alone
@@ -300,13 +299,15 @@ func (h *Hub) Endpoints() map[Origin]Count {
 // Count is a number of endpoints.
 type Count struct{ Ready, NotReady int }
 
-// namespace returns that of the clusterset on the hub. Without usable credentials, it is the ClusterSet's name.
+// namespace returns that of the clusterset on the hub. The agent's credentials are for theirs alone; without them, it
+// is the ClusterSet's name.
 func (s *Source) namespace(m *Member) string {
-	switch {
-	case s.Given != "":
-		return s.Given
-	case m.Credentials != nil && m.Credentials.Namespace != "":
-		return m.Credentials.Namespace
+	agents := ""
+	if m.Credentials != nil {
+		agents = m.Credentials.Namespace
 	}
-	return cmp.Or(m.Set(), s.Namespace)
+	if s.Hub == nil {
+		return cmp.Or(agents, s.Given, m.Set(), s.Namespace)
+	}
+	return cmp.Or(s.Given, agents, m.Set(), s.Namespace)
 }

@@ -260,25 +260,15 @@ func members(w *check.World, here *Here) (out []MemberRow) {
 			}
 			row.Unreachable, _ = reach.ReadUnreachable(lease) // a finding says that it is invalid
 		}
-		if w.Member != nil {
-			row.setReach(w.Member)
+		if lease := w.Source(p.Name); lease != nil {
+			if s := reach.Read(lease); s.State != reach.Unknown {
+				row.Reach, row.ReachSince = string(s.State), &s.Since
+			}
 		}
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b MemberRow) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return out
-}
-
-// setReach sets what a member's own Leases say of the cluster.
-func (m *MemberRow) setReach(here *snapshot.Member) {
-	for i := range here.Leases {
-		if here.Leases[i].Labels[liveness.LabelSource] != m.Cluster {
-			continue
-		}
-		if s := reach.Read(&here.Leases[i]); s.State != reach.Unknown {
-			m.Reach, m.ReachSince = string(s.State), &s.Since
-		}
-	}
 }
 
 func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {
