@@ -267,7 +267,7 @@ func (r *Reconciler) observe(
 	defer r.mu.Unlock()
 	previous, known := r.observations[cluster]
 	if !known {
-		previous = load(stored)
+		previous = load(stored).Restored(r.Now())
 	}
 	o := previous.Observe(hub, until, renewal, l)
 	r.observations[cluster] = o
