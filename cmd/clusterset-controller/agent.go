@@ -81,6 +81,11 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 			return f, nil, fmt.Errorf("--answer-bind-address: %q: want [IP]:PORT, such as :8082", f.answer)
 		}
 	}
+	if f.dnsServer != "" {
+		if a, err := netip.ParseAddrPort(f.dnsServer); err != nil || a.Port() == 0 {
+			return f, nil, fmt.Errorf("--dns-server: %q: want IP:PORT, such as 10.96.0.10:53", f.dnsServer)
+		}
+	}
 	f.dnsEndpoints = strings.ToLower(strings.TrimSuffix(f.dnsEndpoints, "."))
 	if f.dnsEndpoints != "" {
 		if why := validation.IsDNS1123Subdomain(f.dnsEndpoints); len(why) > 0 {

@@ -47,11 +47,8 @@ const ClusterManager = "clusterset-dns"
 // FinalizerRecords keeps a ClusterProfile until the hub has deleted the member's credentials, records and Lease.
 const FinalizerRecords = "hub.clusterset-dns.io/records"
 
-// The labels of a clusterset's namespace on the hub. The value of both is its name (K4322).
-const (
-	LabelSet    = "multicluster.x-k8s.io/clusterset"
-	LabelSetOld = "clusterset.multicluster.x-k8s.io"
-)
+// LabelSet is a label of a clusterset's namespace on the hub. Its value is the clusterset's name (K4322).
+const LabelSet = "multicluster.x-k8s.io/clusterset"
 
 // LeaseHubPrefix, followed by the clusterset's namespace, is the name of the Lease for the leader election of
 // clusterset-controller hub. It is in the hub's namespace clusterset-system.

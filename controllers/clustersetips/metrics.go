@@ -10,12 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// Labels of ranges. The ranges beyond the first 64 are counted together.
-const (
-	shown    = 64
-	others   = "others"
-	ordinary = "ordinary" // the cluster's own ranges
-)
+// ordinary is the label of the cluster's own ranges.
+const ordinary = "ordinary"
 
 // counters count what happens; servicecidrs shows what there is (SPEC V6).
 type counters struct {
@@ -62,11 +58,8 @@ func (c *counters) allocated(label string, took time.Duration) {
 // label is the range for VIPs that an address is in.
 func (v *view) label(a netip.Addr) string {
 	for i, p := range prefixes(v.ranges, forVIPs) {
-		switch {
-		case p.Contains(a) && i < shown:
-			return p.String()
-		case p.Contains(a):
-			return others
+		if p.Contains(a) {
+			return ipam.RangeLabel(i, p)
 		}
 	}
 	return ordinary

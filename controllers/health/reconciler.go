@@ -229,8 +229,9 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 		}
 		state := liveness.StateOf(source)
 		f.Peers = append(f.Peers, health.Peer{
-			ID:      id,
-			Expired: state.Expired,
+			ID:       id,
+			Expired:  state.Expired,
+			OnExpiry: state.OnExpiry,
 			Never: !state.Expired && reach.Read(source).State == reach.Unknown && lease != nil &&
 				len(reach.ReadAddresses(lease, nil)) > 0 &&
 				r.Now().Sub(source.CreationTimestamp.Time) > interval,

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -85,10 +84,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
 		return reconcile.Result{}, kube.DeleteUnchanged(ctx, r.Hub, profile)
 	}
-	silence, err := r.silence(ctx)
+	lease, _, err := kube.LeaseSpec(ctx, r.Hub, r.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	silence := time.Duration(lease.DurationSeconds) * time.Second
 	m := r.member(profile)
 	now := r.Now() // one time for the whole pass, so that its checks agree
 	if err := m.observe(ctx, r.Hub, name, now); err != nil {
@@ -137,20 +137,6 @@ func (r *reconciler) member(p *inventoryv1alpha1.ClusterProfile) *member {
 		r.members[p.Name] = m
 	}
 	return m
-}
-
-// silence returns how long a member may go without a renewal: spec.lease.durationSeconds of the ClusterSet, or without
-// one its default.
-func (r *reconciler) silence(ctx context.Context) (time.Duration, error) {
-	seconds := int32(40)
-	var sets hubv1alpha1.ClusterSetList
-	if err := r.Hub.List(ctx, &sets, client.InNamespace(r.Namespace)); err != nil {
-		return 0, err
-	}
-	if len(sets.Items) > 0 && sets.Items[0].Spec.Lease.DurationSeconds > 0 {
-		seconds = sets.Items[0].Spec.Lease.DurationSeconds
-	}
-	return time.Duration(seconds) * time.Second, nil
 }
 
 // report sends an Event for each condition whose status has changed.

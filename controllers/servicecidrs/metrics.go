@@ -9,9 +9,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// shown is how many ranges have series of their own; the others are counted together.
-const shown = 64
-
 var (
 	allocated = prometheus.NewDesc("clusterset_agent_vip_range_allocated",
 		"Addresses of a range for VIPs that are in use, by whomever.", []string{"range"}, nil)
@@ -57,13 +54,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	names, used, free := []string{}, map[string]float64{}, map[string]float64{} // a /64 is more than an integer holds
 	for i, u := range ipam.Usages(ranges, s.Taken) {
-		name := u.Range.Prefix.String()
-		if i >= shown {
-			name = "others"
-		}
+		name := ipam.RangeLabel(i, u.Range.Prefix)
 		if _, there := used[name]; !there {
 			names = append(names, name)
-		} else if i < shown {
+		} else if name != ipam.OtherRanges {
 			continue // another ServiceCIDR of the same prefix
 		}
 		used[name], free[name] = used[name]+float64(u.Allocated), free[name]+float64(u.Available)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,6 +150,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
+	m.addresses = r.addresses(onHub, stored)
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
 		expired, _ := m.IsExpired(true, r.Now(), limits.Expiry)
 		if liveness.StateOf(stored).Expired && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
@@ -265,7 +267,7 @@ func (r *Reconciler) observe(
 	defer r.mu.Unlock()
 	previous, known := r.observations[cluster]
 	if !known {
-		previous = load(stored)
+		previous = load(stored).Restored(r.Now())
 	}
 	o := previous.Observe(hub, until, renewal, l)
 	r.observations[cluster] = o
@@ -306,6 +308,7 @@ func (r *Reconciler) save(
 ) error {
 	previous := liveness.StateOf(stored)
 	if stored != nil && previous == state && reach.Read(stored).State == m.State &&
+		slices.Equal(reach.ReadAddresses(stored, r.Reserved), m.addresses) &&
 		!load(stored).NeedsWrite(o, m.State == reach.Answers, l) {
 		return nil
 	}
@@ -315,6 +318,7 @@ func (r *Reconciler) save(
 	}
 	store(lease, cluster, o, state, l)
 	m.Write(lease, m.roundTrip)
+	reach.WriteAddresses(lease, m.addresses)
 	var err error
 	if stored == nil {
 		err = r.Local.Create(ctx, lease)

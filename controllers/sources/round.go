@@ -53,6 +53,7 @@ const (
 type member struct {
 	reach.Member
 	address    int           // index of the agent's address to ask next
+	addresses  []string      // at which its agent answers
 	roundTrip  time.Duration // of the last answer
 	reported   bool          // an Event has said that its agent is silent
 	tried      int           // rounds that looked for endpoints to try
@@ -164,7 +165,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		if err != nil {
 			return nil, err
 		}
-		addresses := reach.ReadAddresses(onHub, r.Reserved)
+		addresses := r.addresses(onHub, lease)
 		r.mu.Lock()
 		m, known := r.members[q.cluster]
 		if !known {
@@ -203,6 +204,16 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		}
 	}
 	return out, nil
+}
+
+// addresses returns where the agent of a member answers. A hub that lost its data shows no Lease of a member that has
+// not joined again: what it showed before holds, because absence is not deletion. Whoever has the address by now does
+// not greet as that member.
+func (r *Reconciler) addresses(onHub, stored *coordinationv1.Lease) []string {
+	if onHub == nil {
+		onHub = stored
+	}
+	return reach.ReadAddresses(onHub, r.Reserved)
 }
 
 // sample adds up to size of the Pods with a TCP port that a member publishes to the endpoints to try, of as many

@@ -354,6 +354,32 @@ func TestF4WhatAnswersIsBackWithoutALease(t *testing.T) {
 	}
 }
 
+// TestF4WhomARebuiltHubDoesNotShowIsAsked: members of a hub that lost its data join again one by one.
+func TestF4WhomARebuiltHubDoesNotShowIsAsked(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.rounds(2)
+	web := metav1.ObjectMeta{Namespace: "set", Name: "web.a"}
+	copied := &hubv1alpha1.ServiceExportRecord{ObjectMeta: web}
+	copied.Namespace, copied.Spec.ClusterID = kube.SystemNamespace, "a"
+	if err := r.local.Create(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []client.Object{
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "a"}},
+		&hubv1alpha1.ServiceExportRecord{ObjectMeta: web},
+	} {
+		if err := r.hub.Delete(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.restart()
+	for range 7 {
+		r.pass(10*time.Second, r.others, "b", "c")
+		r.rounds(1)
+	}
+	r.want("a", reach.Answers, false)
+}
+
 // TestF4AnAPIServerThatIsAwaySlowsNoRound: once it is back, what answers is stored within a second.
 func TestF4AnAPIServerThatIsAwaySlowsNoRound(t *testing.T) {
 	r := newReached(t, "a", "b")

@@ -145,21 +145,21 @@ func (p *pooled) event(about, reason, note string) {
 	}))
 }
 
-var pods = map[string]string{clusterset.PropertyPodRanges: "10.244.0.0/16"}
+var services = map[string]string{clusterset.PropertyServiceRanges: "10.96.0.0/16"}
 
 // A member gets a block of each family, another when it asks, and none of them is any other after a restart of the
 // program.
 func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	p := withPools(t, "v2-grants", "10.200.0.0/22", "fd00:c5::/48")
-	east := p.member("east", pods)
+	east := p.member("east", services)
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112")
 	p.says("BlocksGranted=True/Granted")
 	p.says("PoolsValid=True/NoOverlap")
 	east.tell(
 		t,
 		map[string]string{
-			clusterset.PropertyPodRanges: "10.244.0.0/16",
-			clusterset.PropertyBlocks:    "ipv4=2 ipv6=1",
+			clusterset.PropertyServiceRanges: "10.96.0.0/16",
+			clusterset.PropertyBlocks:        "ipv4=2 ipv6=1",
 		},
 	)
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24")
@@ -255,11 +255,13 @@ func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 	p.says("PoolsValid=True/NoOverlap")
 	east := p.member("east", map[string]string{clusterset.PropertyServiceRanges: "10.0.0.0/24"})
 	p.has("east 10.0.1.0/24")
-	west := p.member("west", map[string]string{clusterset.PropertyPodRanges: "10.0.1.128/25"})
+	west := p.member("west", map[string]string{
+		clusterset.PropertyServiceRanges: "10.96.0.0/16", clusterset.PropertyPodRanges: "10.0.1.128/25",
+	})
 	p.has("east 10.0.1.0/24", "west 10.0.2.0/24")
 	p.says("PoolsValid=False/RangesOverlap")
 	p.event(p.ns, "RangesOverlap", "pool 10.0.0.0/22 overlaps the service range 10.0.0.0/24 of east")
-	east.tell(t, pods)
+	east.tell(t, services)
 	west.tell(t, nil)
 	p.says("PoolsValid=True/NoOverlap")
 	p.has("east 10.0.1.0/24", "west 10.0.2.0/24")
@@ -269,9 +271,9 @@ func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 // itself.
 func TestV2AddedPoolsAreTakenUp(t *testing.T) {
 	p := withPools(t, "v2-full", "10.200.0.0/24")
-	p.member("east", pods)
+	p.member("east", services)
 	p.has("east 10.200.0.0/24")
-	p.member("west", pods)
+	p.member("west", services)
 	p.says("BlocksGranted=False/PoolsFull")
 	p.event(p.ns, "PoolsFull", "west: ")
 	p.has("east 10.200.0.0/24")
@@ -293,10 +295,10 @@ func TestV2AddedPoolsAreTakenUp(t *testing.T) {
 func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	p := withPools(t, "v2-departed", "10.200.0.0/24")
 	ctx := t.Context()
-	east := p.member("east", pods)
+	east := p.member("east", services)
 	east.publish(t, 2)
 	p.has("east 10.200.0.0/24")
-	p.member("west", pods)
+	p.member("west", services)
 	p.says("BlocksGranted=False/PoolsFull")
 	states := p.watch()
 	// As long as it may write, its records are not called gone (departed).
@@ -376,7 +378,7 @@ func TestV2WrongPropertiesHaveNoEffect(t *testing.T) {
 		liar.tell(t, map[string]string{property: value})
 		p.event("liar", "PropertyInvalid", property)
 	}
-	p.member("east", pods)
+	p.member("east", services)
 	p.has("east 10.200.0.0/24")
 	liar.tell(t, map[string]string{clusterset.PropertyBlocks: "ipv4=1"})
 	p.has("east 10.200.0.0/24", "liar 10.200.1.0/24")

@@ -25,7 +25,7 @@ func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
 	for _, ns := range []string{home, blue} {
 		var is corev1.Namespace
 		must(t, e.admin.Get(ctx, client.ObjectKey{Name: ns}, &is))
-		for _, label := range []string{clusterset.LabelSet, clusterset.LabelSetOld} {
+		for _, label := range []string{clusterset.LabelSet, "clusterset.multicluster.x-k8s.io"} {
 			if is.Labels[label] != ns {
 				t.Errorf("namespace %s: label %s is %q", ns, label, is.Labels[label])
 			}

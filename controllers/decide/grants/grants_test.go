@@ -47,7 +47,7 @@ func member(id string, second int64, told ...string) inventoryv1alpha1.ClusterPr
 	return p
 }
 
-const pods1 = "pod-ranges:10.1.0.0/16"
+const services1 = "service-ranges:10.1.0.0/16"
 
 func blocks(all []hubv1alpha1.Block) string {
 	var out []string
@@ -67,7 +67,8 @@ func condition(p *Plan, kind string) string {
 
 func TestV2WhoGetsWhichBlocks(t *testing.T) {
 	v4, dual := []string{"10.200.0.0/16"}, []string{"10.200.0.0/16", "fd00:c5::/48"}
-	leaving, left, foreign := member("leaving", 1, pods1), member("left", 1, pods1), member("foreign", 1, pods1)
+	leaving, left := member("leaving", 1, services1), member("left", 1, services1)
+	foreign := member("foreign", 1, services1)
 	at := metav1.Unix(1_700_000_100, 0)
 	leaving.DeletionTimestamp = &at
 	left.Annotations = map[string]string{clusterset.AnnotationLeft: "true"}
@@ -77,13 +78,13 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 		members []inventoryv1alpha1.ClusterProfile
 		want    string
 	}{
-		"shared: none": {set("shared", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1,
+		"shared: none": {set("shared", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, services1,
 			"vip-blocks:ipv4=2")}, ""},
-		"no mode: none": {set("", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, ""},
+		"no mode: none": {set("", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)}, ""},
 		"one of each family": {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1,
-			pods1)}, "east 10.200.0.0/24, east fd00:c5::/112"},
+			services1)}, "east 10.200.0.0/24, east fd00:c5::/112"},
 		"of the family of the pools": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,
-			pods1)}, "east 10.200.0.0/24"},
+			services1)}, "east 10.200.0.0/24"},
 		"as many as are asked for": {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1,
 			"vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
 		"another one on request": {set("preferred", v4, "east 10.200.0.0/24"),
@@ -94,24 +95,27 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
 		"nor does mode shared, nor a pool that " +
 			"goes": {set("shared", nil, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1,
-			pods1)}, "east 10.200.0.0/24"},
+			services1)}, "east 10.200.0.0/24"},
 		"firsts before seconds": {set("preferred", []string{"10.200.0.0/23"}),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, pods1)},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, services1)},
 			"east 10.200.0.0/24, west 10.200.1.0/24"},
 		"the older member first": {set("preferred", []string{"10.200.0.0/24"}),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 2, services1), member("west", 1, services1)},
 			"west 10.200.0.0/24"},
 		"nobody who has told nothing": {set("preferred", v4),
 			[]inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
+		"nobody who has reported Pod ranges only, which the agent does not write": {set("preferred", v4),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.1.0.0/16")}, ""},
 		"nobody whose Pod ranges cannot be read": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{
 			member("east", 1, "service-ranges:10.96.0.0/16", "pod-ranges:10.244.0.0/16,10.200.0.0/16")}, ""},
 		"nobody who leaves, or is somebody " +
 			"else's": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
 		"around what members use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,
-			"pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
+			"pod-ranges:10.200.0.0/25", services1),
+			member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24", services1)},
 			"east 10.200.2.0/24, west 10.200.4.0/24"},
 		"around what a cluster has for its Services": {set("preferred", v4),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2,
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, services1), member("west", 2,
 				"service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"east 10.200.1.0/24, west 10.200.2.0/24"},
 		"around what those who leave use": {set("preferred", v4),
@@ -119,10 +123,10 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 				p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
 				p.DeletionTimestamp = &at
 				return p
-			}(), member("east", 1, pods1)}, "east 10.200.1.0/24"},
+			}(), member("east", 1, services1)}, "east 10.200.1.0/24"},
 		"around blocks of others, also those by " +
 			"hand": {set("preferred", v4, "gone 10.200.0.0/24", "west 10.200.1.128/25"),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, services1)},
 			"gone 10.200.0.0/24, west 10.200.1.128/25, east 10.200.2.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +150,7 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 }
 
 func TestV2PoolsThatAreRefused(t *testing.T) {
-	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}
+	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)}
 	for name, c := range map[string]struct {
 		pools             []string
 		granted, problems string
@@ -164,7 +168,7 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 		"overlapping": {[]string{"10.200.0.0/24", "10.200.0.0/16"}, "True/Granted", "False/PoolInvalid",
 			"east 10.200.0.0/24", "pool 10.200.0.0/16 overlaps pool 10.200.0.0/24"},
 		"used in part": {[]string{"10.0.0.0/15"}, "True/Granted", "False/RangesOverlap", "east 10.0.0.0/24",
-			"pool 10.0.0.0/15 overlaps the pod range 10.1.0.0/16 of east"},
+			"pool 10.0.0.0/15 overlaps the service range 10.1.0.0/16 of east"},
 		"used altogether": {[]string{"10.1.0.0/20"}, "False/PoolsFull", "False/RangesOverlap", "",
 			"no block of /24 is free"},
 		"fine": {[]string{"10.200.0.0/16"}, "True/Granted", "True/NoOverlap", "east 10.200.0.0/24",
@@ -189,7 +193,7 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 
 func TestV2SharedHasNothingToSay(t *testing.T) {
 	if plan := Decide(
-		Facts{Set: set("shared", nil), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}},
+		Facts{Set: set("shared", nil), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)}},
 	); len(plan.Conditions) > 0 {
 		t.Errorf("%+v", plan.Conditions)
 	}
@@ -197,7 +201,7 @@ func TestV2SharedHasNothingToSay(t *testing.T) {
 	plan := Decide(
 		Facts{
 			Set:      set("shared", []string{"10.0.0.0/15"}),
-			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)},
 		},
 	)
 	if len(plan.Conditions) != 1 || condition(&plan, hubv1alpha1.ConditionPoolsValid) != "False/RangesOverlap" {
@@ -209,7 +213,7 @@ func TestV2SharedHasNothingToSay(t *testing.T) {
 // decision after that.
 func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	s := set("preferred", []string{"10.200.0.0/24"}, "gone 10.200.0.0/24")
-	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}
+	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)}
 	if ids := Departed(s, east); len(ids) > 0 {
 		t.Errorf("absence is no departure, and %v is departed", ids)
 	}
@@ -284,7 +288,7 @@ func TestV2PropertiesThatAreRefused(t *testing.T) {
 	} {
 		plan := Decide(
 			Facts{Set: set("preferred", []string{"10.200.0.0/16"}), Profiles: []inventoryv1alpha1.ClusterProfile{
-				member("liar", 1, told), member("east", 2, pods1),
+				member("liar", 1, told), member("east", 2, services1),
 			}},
 		)
 		if len(plan.Unreadable) != 1 || plan.Unreadable[0].Member != "liar" ||
@@ -349,7 +353,7 @@ func TestV6FreeBlocksOfPools(t *testing.T) {
 	plan := Decide(
 		Facts{
 			Set:      set("preferred", []string{"10.200.0.0/22", "10.1.0.0/23"}, "gone 10.200.3.128/25"),
-			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)},
 		},
 	)
 	var got []string
@@ -401,7 +405,7 @@ func manyMembers() (members []inventoryv1alpha1.ClusterProfile) {
 		for j := range clusterset.MaxRanges {
 			ranges = append(ranges, fmt.Sprintf("10.%d.%d.%d/32", i%100, i/100, j))
 		}
-		members = append(members, member(fmt.Sprint("c", i), int64(i), "pod-ranges:"+strings.Join(ranges, " ")))
+		members = append(members, member(fmt.Sprint("c", i), int64(i), "service-ranges:"+strings.Join(ranges, " ")))
 	}
 	return members
 }

@@ -59,10 +59,11 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 	return r
 }
 
-// complete reports whether a block can be granted. A member without any property may not have reported yet, and a
-// block could overlap its own ranges. So could one of a member with a property that cannot be read.
+// complete reports whether a block can be granted. A member whose agent has not reported yet, although a user may have
+// written its Pod ranges, could get one that overlaps its Service ranges. So could one with a property that cannot be
+// read.
 func (r *Reported) complete() bool {
-	return len(r.Unreadable) == 0 && (r.Wanted != nil || len(r.Services) > 0 || len(r.Pods) > 0)
+	return len(r.Unreadable) == 0 && (r.Wanted != nil || len(r.Services) > 0)
 }
 
 // ranges returns all reported ranges by use.

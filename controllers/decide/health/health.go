@@ -44,9 +44,10 @@ type Facts struct {
 
 // Peer is another member, as this cluster sees it.
 type Peer struct {
-	ID      string
-	Expired bool // its endpoints are taken out
-	Never   bool // its Lease is renewed, and its agent never answered here
+	ID       string
+	Expired  bool
+	OnExpiry hubv1alpha1.ExpiryPolicy // what its endpoints follow if it has expired
+	Never    bool                     // its Lease is renewed, and its agent never answered here
 }
 
 // Ranges are the addresses of a member's Pods and Services, as it reports them.
@@ -256,10 +257,14 @@ func (f *Facts) dns() metav1.Condition {
 func (f *Facts) peers() metav1.Condition {
 	const of = hubv1alpha1.ConditionPeersReachable
 	var expired, never []string
+	traffic := "This cluster sends no traffic there"
 	for _, p := range f.Peers {
 		switch {
 		case p.Expired:
 			expired = append(expired, p.ID)
+			if p.OnExpiry == hubv1alpha1.ExpiryKeep {
+				traffic = "Traffic still goes there (onExpiry: Keep)"
+			}
 		case p.Never:
 			never = append(never, p.ID)
 		}
@@ -268,8 +273,7 @@ func (f *Facts) peers() metav1.Condition {
 	slices.Sort(never)
 	switch {
 	case len(expired) > 0:
-		return condition(of, "Expired", "This cluster sends no traffic to %s, which neither answer nor renew their "+
-			"Leases", list(expired))
+		return condition(of, "Expired", "Unreachable or expired: %s. %s", list(expired), traffic)
 	case len(never) > 0:
 		return condition(of, "NeverAnswered", "The agents of %s never answered here, so their end is noticed late",
 			list(never))

@@ -171,6 +171,22 @@ func TestAnotherMembersFaultIsItsOwn(t *testing.T) {
 	}
 }
 
+// TestAnExpiredMemberGetsTrafficByOnExpiry, and nothing is said of its Lease: it may be renewed.
+func TestAnExpiredMemberGetsTrafficByOnExpiry(t *testing.T) {
+	for policy, want := range map[hubv1alpha1.ExpiryPolicy]string{
+		hubv1alpha1.ExpiryRemove:   "Unreachable or expired: west. This cluster sends no traffic there. ",
+		hubv1alpha1.ExpiryNotReady: "Unreachable or expired: west. This cluster sends no traffic there. ",
+		hubv1alpha1.ExpiryKeep:     "Unreachable or expired: west. Traffic still goes there (onExpiry: Keep). ",
+	} {
+		f := well()
+		f.Peers[0] = Peer{ID: "west", Expired: true, OnExpiry: policy}
+		got := meta.FindStatusCondition(Decide(f), hubv1alpha1.ConditionPeersReachable)
+		if !strings.HasPrefix(got.Message, want) {
+			t.Errorf("%s: %q, want %q", policy, got.Message, want)
+		}
+	}
+}
+
 // TestAMessageFitsIntoAClusterProfile, whatever another program says: the hub's policy has a limit.
 func TestAMessageFitsIntoAClusterProfile(t *testing.T) {
 	for _, c := range Decide(lost(errors.New(strings.Repeat("lööng\n", 10000)))) {

@@ -156,7 +156,7 @@ func allocate(
 		}
 	}
 	if !ofFamily {
-		return netip.Prefix{}, fmt.Errorf("%w: no pool is of %s; add one to the ClusterSet", ErrMismatchedNetwork, f)
+		return netip.Prefix{}, fmt.Errorf("no pool is of %s; add one to the ClusterSet", f)
 	}
 	return netip.Prefix{}, fmt.Errorf(
 		"%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet",

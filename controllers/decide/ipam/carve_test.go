@@ -81,7 +81,7 @@ func TestBlocksOfAFamilyWithoutAPool(t *testing.T) {
 	got := Carve(Carving{
 		Pools: []netip.Prefix{prefix("fd00::/64")}, BitsV4: 24, Asks: []Ask{{Member: "eu", Family: v4, Blocks: 2}},
 	})
-	if len(got.Grants) > 0 || len(got.Refused) != 1 || !errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) ||
+	if len(got.Grants) > 0 || len(got.Refused) != 1 || errors.Is(got.Refused[0].Err, ErrFull) ||
 		!strings.Contains(got.Refused[0].Err.Error(), "no pool is of IPv4; add one") {
 		t.Errorf("%+v", got)
 	}

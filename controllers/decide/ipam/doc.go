@@ -11,10 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reasons why no address or block is available. Errors of this package wrap one of them and name the remedy.
+// Reasons why no address or block is available. Errors of this package name the remedy.
 var (
-	ErrFull              = errors.New("range is full")
-	ErrMismatchedNetwork = errors.New("no range of this family")
+	ErrFull = errors.New("range is full")
 	// ErrPending means that a later attempt gets a better answer.
 	ErrPending = errors.New("waiting for the address")
 )

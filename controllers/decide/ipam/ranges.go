@@ -149,6 +149,17 @@ type Usage struct {
 	Available uint64 // saturates
 }
 
+// OtherRanges is the label in metrics of all ranges that have none of their own.
+const OtherRanges = "others"
+
+// RangeLabel returns the label in metrics of the nth range for VIPs: the first 64 have their own.
+func RangeLabel(nth int, r netip.Prefix) string {
+	if nth >= 64 {
+		return OtherRanges
+	}
+	return r.String()
+}
+
 // Usages returns the Usage of each range. An address in two ranges counts in both.
 func Usages(ranges []Range, taken []netip.Addr) []Usage {
 	sorted := make([]netip.Addr, 0, len(taken))

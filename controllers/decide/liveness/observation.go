@@ -3,6 +3,7 @@
 package liveness
 
 import (
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -75,6 +76,22 @@ type Observation struct {
 	HubSeenUntil  time.Time
 	Expirations   []time.Time // within FlapWindow, oldest first
 	RenewingSince time.Time   // when an expired member began to renew again; zero if it does not
+}
+
+// Restored returns at now the observation that an earlier process stored. Its times get the monotonic reading of now,
+// so that no time seems to pass when the clock is set later.
+func (o Observation) Restored(now time.Time) Observation {
+	o.Expirations = slices.Clone(o.Expirations)
+	times := []*time.Time{&o.RenewedAt, &o.ObservedUntil, &o.StoppedSince, &o.HubSeenUntil, &o.RenewingSince}
+	for i := range o.Expirations {
+		times = append(times, &o.Expirations[i])
+	}
+	for _, t := range times {
+		if !t.IsZero() {
+			*t = now.Add(t.Sub(now))
+		}
+	}
+	return o
 }
 
 // Damping of a flapping member (T3). After two expirations within FlapWindow a member returns at once. Each further

@@ -107,6 +107,25 @@ func TestOwnClockJumps(t *testing.T) {
 	}
 }
 
+// TestARestoredObservationGoesByTheMonotonicClock, so that a clock that is set after the restart expires nobody.
+func TestARestoredObservationGoesByTheMonotonicClock(t *testing.T) {
+	now := time.Now()
+	stored := now.Add(-5 * time.Second).Round(0) // which strips the monotonic reading
+	o := Observation{
+		Renewal: written(1), RenewedAt: stored, ObservedUntil: stored, HubSeenUntil: stored, Expired: true,
+		Expirations: []time.Time{stored}, RenewingSince: stored,
+	}.Restored(now)
+	if !o.StoppedSince.IsZero() {
+		t.Errorf("zero became %v", o.StoppedSince)
+	}
+	o = o.Observe(at(now), now, written(1), limits)
+	for _, at := range []time.Time{o.RenewedAt, o.RenewingSince, o.Expirations[0]} {
+		if at == at.Round(0) || !at.Equal(stored) {
+			t.Errorf("%v, want %v with a monotonic reading", at, stored)
+		}
+	}
+}
+
 // TestSilenceSurvivesAShortRestart of this agent, of less than two renewals.
 func TestSilenceSurvivesAShortRestart(t *testing.T) {
 	w := newWatcher()

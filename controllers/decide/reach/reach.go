@@ -85,14 +85,13 @@ type Member struct {
 // Restored returns at now the member for which an earlier process stored a state. What a user has edited counts as
 // nothing, and a time after now, by a clock that was ahead, as now.
 func Restored(s Stored, now time.Time) Member {
-	if s.Since.After(now) {
-		s.Since = now
+	if s.Since.IsZero() {
+		return Member{}
 	}
+	s.Since = now.Add(min(0, s.Since.Sub(now))) // with a monotonic reading: the clock may be set later
 	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
 	m.served = s.State == Serving
 	switch {
-	case s.Since.IsZero():
-		return Member{}
 	case s.State == Answers:
 		m.alive = now                       // as the earlier process knew it to its end
 		m.answered = now.Add(-suspectAfter) // Since is when it began to answer; one more silent round makes it suspect

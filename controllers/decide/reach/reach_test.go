@@ -344,6 +344,20 @@ func TestF4AClockThatWasAheadDelaysNothing(t *testing.T) {
 	}
 }
 
+// TestF4ARestoredMemberGoesByTheMonotonicClock, so that a clock that is set after the restart changes nothing.
+func TestF4ARestoredMemberGoesByTheMonotonicClock(t *testing.T) {
+	now := time.Now()
+	since := now.Add(-time.Minute).Round(0) // which strips the monotonic reading
+	for _, state := range []State{Silent, Serving, Unreachable} {
+		m := Restored(Stored{State: state, Since: since}, now)
+		for _, at := range append(m.losses, m.Since, m.answered) {
+			if at == at.Round(0) || !at.Equal(since) {
+				t.Errorf("%s: %v, want %v with a monotonic reading", state, at, since)
+			}
+		}
+	}
+}
+
 // TestT1EndpointsAloneKeepAMemberForAnHour: nobody updates them while its agent is gone, and Pods are replaced.
 func TestT1EndpointsAloneKeepAMemberForAnHour(t *testing.T) {
 	p := newPlay(t)

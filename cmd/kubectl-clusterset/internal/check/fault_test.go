@@ -55,7 +55,7 @@ func expire(s *snapshot.Snapshot) {
 	s.Member.Leases[2] = source("west", true)
 	s.Member.Slices = s.Member.Slices[:1]
 	silent(s, "west")
-	state(s, "Expired", "This cluster sends no traffic to west, which neither answer nor renew their Leases")
+	state(s, "Expired", "Unreachable or expired: west. This cluster sends no traffic there")
 }
 
 func condition(kind, status, reason, message string) metav1.Condition {
