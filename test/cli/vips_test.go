@@ -34,7 +34,7 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 		if err := e.admin["hub"].Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		e.tells(t, id, "pod-ranges.clusterset-dns.io", "10.244.0.0/16")
+		e.tells(t, id, "service-ranges.clusterset-dns.io", "10.96.0.0/16")
 		if id == "first" {
 			eventually(t, "first has a block", func(ctx context.Context) error {
 				set := &hubv1alpha1.ClusterSet{}
