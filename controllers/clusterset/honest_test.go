@@ -154,12 +154,15 @@ func TestE3WhatOfASliceCannotBeImported(t *testing.T) {
 	}
 }
 
-// TestE3APortThatTheServiceLacks: a slice of Kubernetes' own keeps the number that its target had last, since its port
-// is about to be renamed. That of a user is named, whatever another slice of the Service had.
+// TestE3APortThatTheServiceLacks: a slice made from the selector keeps the number that its target had last, since its
+// port is about to be renamed. That of a user is named, whatever another slice of the Service had.
 func TestE3APortThatTheServiceLacks(t *testing.T) {
 	ports := []hubv1alpha1.ServicePort{{Name: "grpc", Protocol: "TCP", Port: 80}}
 	was := []hubv1alpha1.EndpointPort{{Protocol: "TCP", Port: 80, Target: new(int32(8080))}}
-	for manager, named := range map[string]int{"endpointslice-controller.k8s.io": 0, "": 1} {
+	for manager, named := range map[string]int{
+		"endpointslice-controller.k8s.io": 0, "": 1,
+		"endpointslicemirroring-controller.k8s.io": 1, // a user wrote the Endpoints
+	} {
 		slice := &discoveryv1.EndpointSlice{AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{
 			{Name: new("http"), Port: new(int32(8080))},
 		}}

@@ -10,7 +10,7 @@ import (
 
 // Annotations of a member's copy of a ServiceExportRecord, and of its own one. The hub's API server sets both times.
 const (
-	// AnnotationCreated is when the hub created the record that it shows.
+	// AnnotationCreated is when the hub created the record that it shows. Slices of F5 have it, too.
 	AnnotationCreated = "clusterset-dns.io/created"
 	// AnnotationPublished is when the hub first created a record of this export: before AnnotationCreated if the hub
 	// has lost the record and its owner has published it again.
@@ -18,7 +18,7 @@ const (
 )
 
 // Created returns the time in AnnotationCreated, or the far future if there is none.
-func Created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
+func Created(copied metav1.Object) time.Time {
 	return timeIn(copied, AnnotationCreated)
 }
 
@@ -28,8 +28,8 @@ func Published(copied *hubv1alpha1.ServiceExportRecord) time.Time {
 	return timeIn(copied, AnnotationPublished)
 }
 
-func timeIn(copied *hubv1alpha1.ServiceExportRecord, annotation string) time.Time {
-	at, err := time.Parse(time.RFC3339, copied.Annotations[annotation])
+func timeIn(copied metav1.Object, annotation string) time.Time {
+	at, err := time.Parse(time.RFC3339, copied.GetAnnotations()[annotation])
 	if err != nil {
 		return time.Unix(1<<40, 0)
 	}

@@ -144,12 +144,16 @@ func mostNamed(ports, exported []hubv1alpha1.ServicePort) []hubv1alpha1.ServiceP
 	return ports[:maxItems]
 }
 
+// managerOfService makes slices from the selector of a Service. The other manager that Kubernetes has copies Endpoints,
+// whose port names a user wrote.
+const managerOfService = "endpointslice-controller.k8s.io"
+
 // GroupOf returns the endpoints of one slice of a Service as they are published. Its ports get the numbers of those
 // ports of the Service that have their names. A Service has new names before Kubernetes gives them to its slices: in a
-// slice of Kubernetes' own, a name that is none of the Service's stands for the number that its target had in was, the
-// ports that were published last. A slice of somebody else goes by its names alone, as in cluster.local. What no other
-// cluster can import is left out; leftOut has an error for each. ok is false if nothing can be imported: the addresses
-// are not IP addresses (FQDN). The group shares memory with slice.
+// slice that Kubernetes made from the selector, a name that is none of the Service's stands for the number that its
+// target had in was, the ports that were published last. Other slices go by their names alone, as in cluster.local.
+// What no other cluster can import is left out; leftOut has an error for each. ok is false if nothing can be imported:
+// the addresses are not IP addresses (FQDN). The group shares memory with slice.
 func GroupOf(
 	ports []hubv1alpha1.ServicePort, was []hubv1alpha1.EndpointPort, slice *discoveryv1.EndpointSlice,
 ) (group hubv1alpha1.EndpointGroup, leftOut []error, ok bool) {
@@ -165,7 +169,7 @@ func GroupOf(
 	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil && len(trigger) <= 64 { // as the hub's CRDs say
 		group.LastChangeTriggerTime = trigger
 	}
-	byUser := !strings.HasSuffix(slice.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io")
+	byUser := slice.Labels[discoveryv1.LabelManagedBy] != managerOfService
 	if byUser {
 		was = nil
 	}

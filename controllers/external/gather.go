@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,13 +60,13 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	return s, err
 }
 
-// isExported returns whether the name is exported to this cluster. A lost copy alone ends no export (DESIGN §2).
+// isExported returns whether the name is exported to this cluster and may be imported. A lost copy alone ends no export
+// (DESIGN §2).
 func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) {
-	own, err := kube.Place(ctx, r.Local, r.Cluster)
-	if err != nil {
+	if refuses, err := r.refuses(ctx, s.name.Namespace); refuses || err != nil {
 		return false, err
 	}
-	departed, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+	own, err := kube.Place(ctx, r.Local, r.Cluster)
 	if err != nil {
 		return false, err
 	}
@@ -77,10 +78,34 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 			return true, nil
 		}
 	}
+	hub := r.Hub()
+	departed, err := kube.Departures(ctx, hub, r.HubNamespace)
+	if err != nil {
+		return false, err
+	}
+	published, err := kube.PublishedOf(ctx, hub, r.HubNamespace, s.name)
+	if err != nil {
+		return false, err
+	}
+	export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, s.name)
 	return slices.ContainsFunc(s.slices, func(e discoveryv1.EndpointSlice) bool {
 		cluster := sourceCluster(&e)
-		return kube.Owned(&e) && !copied[cluster] && departed[cluster].IsZero()
-	}), nil
+		ended := published.Ended(cluster, clusterset.Created(&e), departed[cluster])
+		if cluster == r.Cluster {
+			ended = kube.EndsExport(export)
+		}
+		return kube.Owned(&e) && !copied[cluster] && !ended
+	}), err
+}
+
+// refuses returns whether the ClusterSet excludes a namespace, or its annotation keeps imports out (S5).
+func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error) {
+	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
+	if err != nil {
+		return false, err
+	}
+	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: namespace})
+	return known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.
@@ -136,7 +161,7 @@ func (r *reconciler) source(
 		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
 			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
 	}
-	out.Ready = s.isReady(rec, published)
+	out.Ready, out.Created = s.isReady(rec, published), rec.Annotations[clusterset.AnnotationCreated]
 	return out
 }
 

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -25,6 +27,7 @@ import (
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -50,6 +53,13 @@ func New(c Config) kube.Controller {
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
+			{
+				Side: kube.Local, Object: &corev1.Namespace{},
+				Alike: func(was, is client.Object) bool { return refusesImports(was) == refusesImports(is) },
+				Requests: func(ctx context.Context, o client.Object) []reconcile.Request {
+					return r.requestsForSlices(ctx, o.GetName())
+				},
+			},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
 			{
 				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.requestsForAll,
@@ -60,7 +70,7 @@ func New(c Config) kube.Controller {
 				Alike: func(was, is client.Object) bool {
 					before, after := was.(*hubv1alpha1.ServiceExportRecord), is.(*hubv1alpha1.ServiceExportRecord)
 					return anyReady(before.Spec.Endpoints...) == anyReady(after.Spec.Endpoints...) &&
-						before.Spec.Pages == after.Spec.Pages
+						before.Spec.Pages == after.Spec.Pages && before.Spec.Withdrawn == after.Spec.Withdrawn
 				},
 			},
 			{
@@ -77,7 +87,12 @@ func New(c Config) kube.Controller {
 						unreachable(is.(*coordinationv1.Lease)))
 				},
 			},
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll, Alike: kube.SameRules},
+			{
+				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Alike: kube.SameRulesAndDepartures,
+				Requests: func(ctx context.Context, o client.Object) []reconcile.Request {
+					return append(r.requestsForAll(ctx, o), r.requestsForSlices(ctx, metav1.NamespaceAll)...)
+				},
+			},
 		},
 		Reconciler: r,
 	}
@@ -97,6 +112,16 @@ func exported(o client.Object) (name types.NamespacedName) {
 func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
 	records := &hubv1alpha1.ServiceExportRecordList{}
 	return kube.Requests(ctx, r.Local, records, exported, client.InNamespace(kube.SystemNamespace))
+}
+
+// requestsForSlices returns every name that has slices in a namespace, also without a copy of a record.
+func (r *reconciler) requestsForSlices(ctx context.Context, namespace string) []reconcile.Request {
+	return kube.Requests(
+		ctx, r.Local, &discoveryv1.EndpointSliceList{}, kube.ExternalOf, client.InNamespace(namespace))
+}
+
+func refusesImports(namespace client.Object) bool {
+	return namespace.GetAnnotations()[clusterset.AnnotationNamespaceImport] == "false"
 }
 
 func anyReady(groups ...hubv1alpha1.EndpointGroup) bool {

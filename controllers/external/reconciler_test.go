@@ -136,6 +136,7 @@ func record(cluster string, ips ...string) *hubv1alpha1.ServiceExportRecord {
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"}
 	rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol}
 	rec.Spec.ExportedAt = new(metav1.Unix(1_700_000_000, 0))
+	rec.Annotations = map[string]string{clusterset.AnnotationCreated: "2026-11-02T00:00:00Z"}
 	rec.Spec.External = &hubv1alpha1.ExternalAddresses{IPs: ips}
 	return rec
 }
@@ -319,6 +320,30 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			w.t.Fatal(err)
 		}
 	}
+	set := func(f func(*hubv1alpha1.ClusterSet)) func(*world) {
+		return func(w *world) {
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+			change(w, w.hub, set, f)
+		}
+	}
+	unpublish := func(w *world) {
+		if err := w.hub.Delete(w.t.Context(), endpoint("b", true)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	depart := func(november int) func(*world) {
+		return set(func(s *hubv1alpha1.ClusterSet) {
+			at := metav1.Date(2026, time.November, november, 0, 0, 0, 0, time.UTC)
+			s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "b", At: at}}
+		})
+	}
+	all := func(steps ...func(*world)) func(*world) {
+		return func(w *world) {
+			for _, step := range steps {
+				step(w)
+			}
+		}
+	}
 	for _, c := range []struct {
 		name string
 		do   func(*world)
@@ -338,12 +363,9 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			lose(w)
 			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
 		}, nil},
-		{"forbidden", func(w *world) {
-			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
-			change(w, w.hub, set, func(s *hubv1alpha1.ClusterSet) {
-				s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
-			})
-		}, nil},
+		{"forbidden", set(func(s *hubv1alpha1.ClusterSet) {
+			s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
+		}), nil},
 		{"the import is not owned (I10), and a record changes", func(w *world) {
 			imported(disown)(w)
 			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil })(w)
@@ -365,14 +387,21 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			imported(disown)(w)
 			edit(withdraw)(w)
 		}, nil},
-		{"the import is not owned, and the cluster is evicted", func(w *world) {
-			imported(disown)(w)
-			lose(w)
-			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
-			change(w, w.hub, set, func(s *hubv1alpha1.ClusterSet) {
-				s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "b", At: metav1.Now()}}
-			})
-		}, nil},
+		{"the import is not owned, and the cluster is evicted", all(imported(disown), lose, unpublish, depart(3)), nil},
+		{"not owned, copy lost, evicted, and the hub still shows its record",
+			all(imported(disown), lose, depart(3)), []string{up}},
+		{"not owned, copy lost, departed and joined again",
+			all(imported(disown), lose, unpublish, depart(1)), []string{up}},
+		{"not owned, copy lost, and the hub shows the withdrawal", all(imported(disown), lose, func(w *world) {
+			change(w, w.hub, endpoint("b", true), withdraw)
+		}), nil},
+		{"not owned, and the ClusterSet excludes the namespace", all(imported(disown), lose,
+			set(func(s *hubv1alpha1.ClusterSet) { s.Spec.Namespaces.Deny = []string{"shop"} })), nil},
+		{"not owned, and the namespace refuses imports", all(imported(disown), func(w *world) {
+			w.create(w.local, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "shop", Annotations: map[string]string{clusterset.AnnotationNamespaceImport: "false"},
+			}})
+		}), nil},
 		{"the derived Service is not owned (I10), and a record changes", edit(func(r *hubv1alpha1.ServiceExportRecord) {
 			r.Spec.External, r.Status.Conditions = nil, []metav1.Condition{{
 				Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
@@ -395,6 +424,27 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			w.want(c.want...)
 		})
 	}
+}
+
+// TestF5TheOwnSlicesOfANameThatIsNotOwned go with the ServiceExport, if the own copy is lost.
+func TestF5TheOwnSlicesOfANameThatIsNotOwned(t *testing.T) {
+	w := newWorld(t)
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	w.create(w.local, export, record("a", "203.0.113.1"))
+	w.create(w.hub, endpoint("a", true))
+	const own = "web.a.external-ipv4 203.0.113.1 true"
+	w.want(own, up)
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	change(w, w.local, imp, func(i *mcsv1beta1.ServiceImport) { i.Labels = nil })
+	change(w, w.local, record("b"), func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.ExportTo = "cluster=c" })
+	if err := w.local.Delete(t.Context(), record("a")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(own, up)
+	if err := w.local.Delete(t.Context(), export); err != nil {
+		t.Fatal(err)
+	}
+	w.want()
 }
 
 // TestI11AnEmptiedImportHasNoSlices, also while this member does not see the hub. One that was just filled keeps them.
@@ -466,6 +516,14 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 	reach.WriteUnreachable(stated, map[string]time.Time{"b": time.Unix(0, 0)})
 	withdrawn := record("b")
 	withdrawn.Spec = clusterset.Withdrawn(withdrawn.Spec.Origin, time.Now())
+	w.create(w.local, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.b.external-ipv4"},
+	})
+	shop, refusing := &corev1.Namespace{}, &corev1.Namespace{}
+	shop.Name, refusing.Name = "shop", "shop"
+	refusing.Annotations = map[string]string{clusterset.AnnotationNamespaceImport: "false"}
+	departed := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	departed.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "b"}}
 	two := endpoint("b", true)
 	two.Spec.Endpoints = append(two.Spec.Endpoints, two.Spec.Endpoints[0])
 	for i, c := range []struct {
@@ -477,8 +535,17 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		{endpoint("b", true), two, false},
 		{endpoint("b", true), endpoint("b", false), true},
 		{record("b"), record("b"), true},
+		{endpoint("b", false), withdrawn, true},
 		{withdrawn, withdrawn, true}, // its load balancer may have gone while another program owned the import
+		{shop, shop, false},          // from here on the copy is lost
+		{shop, refusing, true},
+		{&hubv1alpha1.ClusterSet{}, departed, true},
 	} {
+		if lost := record("b"); c.is == client.Object(shop) {
+			if err := w.local.Delete(t.Context(), lost); err != nil {
+				t.Fatal(err)
+			}
+		}
 		passes := 0
 		for _, watch := range New(w.Config).Watches {
 			if fmt.Sprintf("%T", watch.Object) != fmt.Sprintf("%T", c.is) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -47,6 +48,12 @@ func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Ru
 func SameRules(was, is client.Object) bool {
 	before, after := rulesIn(was.(*hubv1alpha1.ClusterSet)), rulesIn(is.(*hubv1alpha1.ClusterSet))
 	return reflect.DeepEqual(before, after) // an empty list is not a missing one
+}
+
+// SameRulesAndDepartures is the Alike of a Watch of ClusterSets that reads those only.
+func SameRulesAndDepartures(was, is client.Object) bool {
+	before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
+	return SameRules(was, is) && equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
 }
 
 func rulesIn(set *hubv1alpha1.ClusterSet) Rules {

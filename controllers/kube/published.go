@@ -2,9 +2,12 @@ package kube
 
 import (
 	"context"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -44,6 +47,21 @@ func PublishedOf(
 		out.Pages[pages.Items[i].Name] = &pages.Items[i]
 	}
 	return out, nil
+}
+
+// Ended returns whether another cluster, whose record has no copy here, has ended its export. created is when the hub
+// created the record that was copied last, and departed when the cluster last departed. Absence is not deletion
+// (DESIGN §2): a user may have deleted the copy, or this cluster was restored.
+func (p Published) Ended(cluster string, created, departed time.Time) bool {
+	shown := p.Records[cluster]
+	return shown != nil && shown.Spec.Withdrawn || shown == nil && created.Before(departed)
+}
+
+// EndsExport returns whether this cluster's own ServiceExport, nil if there is none, exports nothing. A missing copy of
+// its record proves nothing, because serviceexport writes it again.
+func EndsExport(export *mcsv1beta1.ServiceExport) bool {
+	return export == nil || export.DeletionTimestamp != nil || meta.IsStatusConditionFalse(
+		export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 }
 
 // Page returns a page of a cluster's export, nil if the hub does not show it.

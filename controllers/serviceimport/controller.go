@@ -9,7 +9,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,11 +59,7 @@ func New(c Config) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: others, Ahead: r.changed},
 			{
 				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll,
-				Alike: func(was, is client.Object) bool {
-					before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
-					return kube.SameRules(was, is) &&
-						equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
-				},
+				Alike: kube.SameRulesAndDepartures,
 			},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: kube.SameState},
 		},

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -117,15 +115,12 @@ func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 	return out
 }
 
-// isEnded returns whether a cluster without a copy has ended its export. Absence is not deletion (DESIGN §2): a user
-// may have deleted the copy, or this cluster was restored. serviceexport writes own copies again.
+// isEnded returns whether a cluster without a copy has ended its export.
 func (s *snapshot) isEnded(cluster, own string, created time.Time) bool {
 	if cluster == own {
-		return s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
-			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse)
+		return kube.EndsExport(s.export)
 	}
-	shown := s.published.Records[cluster]
-	return s.excluded || shown != nil && shown.Spec.Withdrawn || shown == nil && created.Before(s.departed[cluster])
+	return s.excluded || s.published.Ended(cluster, created, s.departed[cluster])
 }
 
 // addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it

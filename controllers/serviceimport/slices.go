@@ -131,7 +131,7 @@ func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err
 		errors.Is(err, context.Canceled) {
 		return err
 	}
-	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf(
+	r.Events.Event(slice, kube.Warning, hubv1alpha1.ReasonSliceRefused, fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
 	if kube.Refused(err) {
 		if p.refused == nil {

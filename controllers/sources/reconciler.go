@@ -150,11 +150,11 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
-	m.addresses = r.addresses(onHub, stored)
+	addresses := r.addresses(onHub, stored)
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
 		expired, _ := m.IsExpired(true, r.Now(), limits.Expiry)
 		if liveness.StateOf(stored).Expired && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
-			err = r.save(ctx, cluster, stored, load(stored), m, liveness.State{}, limits)
+			err = r.save(ctx, cluster, stored, load(stored), m, addresses, liveness.State{}, limits)
 		}
 		return reconcile.Result{RequeueAfter: time.Second}, err
 	}
@@ -173,7 +173,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	if state.Expired {
 		state.OnExpiry = spec.OnExpiry
 	}
-	return reconcile.Result{RequeueAfter: wait}, r.save(ctx, cluster, stored, o, m, state, limits)
+	return reconcile.Result{RequeueAfter: wait}, r.save(ctx, cluster, stored, o, m, addresses, state, limits)
 }
 
 // again returns when to observe a member without an event: a moment after its Lease expires, or after a missed
@@ -303,12 +303,13 @@ func (r *Reconciler) save(
 	stored *coordinationv1.Lease,
 	o liveness.Observation,
 	m member,
+	addresses []string, // at which its agent answers
 	state liveness.State,
 	l liveness.Limits,
 ) error {
 	previous := liveness.StateOf(stored)
 	if stored != nil && previous == state && reach.Read(stored).State == m.State &&
-		slices.Equal(reach.ReadAddresses(stored, r.Reserved), m.addresses) &&
+		slices.Equal(reach.ReadAddresses(stored, r.Reserved), addresses) &&
 		!load(stored).NeedsWrite(o, m.State == reach.Answers, l) {
 		return nil
 	}
@@ -318,7 +319,7 @@ func (r *Reconciler) save(
 	}
 	store(lease, cluster, o, state, l)
 	m.Write(lease, m.roundTrip)
-	reach.WriteAddresses(lease, m.addresses)
+	reach.WriteAddresses(lease, addresses)
 	var err error
 	if stored == nil {
 		err = r.Local.Create(ctx, lease)

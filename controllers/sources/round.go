@@ -53,7 +53,6 @@ const (
 type member struct {
 	reach.Member
 	address    int           // index of the agent's address to ask next
-	addresses  []string      // at which its agent answers
 	roundTrip  time.Duration // of the last answer
 	reported   bool          // an Event has said that its agent is silent
 	tried      int           // rounds that looked for endpoints to try

@@ -181,7 +181,7 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	if after := p.set(); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("a restart wrote %+v", after.Status)
 	}
-	p.member("west", map[string]string{clusterset.PropertyBlocks: "ipv4=1"})
+	p.member("west", services)
 	p.says("BlocksGranted=False/Waiting") // members may use blocks that a restored hub does not know
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24")
 }
@@ -200,7 +200,11 @@ func TestV2ManyMembersAtOnce(t *testing.T) {
 	left := p.newMember(t, p.ns, "left")
 	told := make(chan error)
 	for _, m := range members {
-		go func() { told <- m.publishes(t.Context(), map[string]string{clusterset.PropertyBlocks: "ipv4=2"}) }()
+		go func() {
+			told <- m.publishes(t.Context(), map[string]string{
+				clusterset.PropertyServiceRanges: "10.96.0.0/16", clusterset.PropertyBlocks: "ipv4=2",
+			})
+		}()
 	}
 	p.evict(t, p.ns, left.id)
 	for range members {
@@ -380,6 +384,6 @@ func TestV2WrongPropertiesHaveNoEffect(t *testing.T) {
 	}
 	p.member("east", services)
 	p.has("east 10.200.0.0/24")
-	liar.tell(t, map[string]string{clusterset.PropertyBlocks: "ipv4=1"})
+	liar.tell(t, services)
 	p.has("east 10.200.0.0/24", "liar 10.200.1.0/24")
 }

@@ -42,7 +42,8 @@ type Import struct {
 type Source struct {
 	Cluster string
 	*clusterset.External
-	Ready bool // it has a ready endpoint of the Service
+	Ready   bool   // it has a ready endpoint of the Service
+	Created string // when the hub created its record, for clusterset.Created
 }
 
 // Views are the clusters that each live member does not reach, by the member's ID.
@@ -105,6 +106,7 @@ func (imp *Import) slice(
 	}
 	for annotation, value := range map[string]string{
 		AnnotationRegion: s.Region, AnnotationContinent: s.Continent, AnnotationLocation: s.Location,
+		clusterset.AnnotationCreated: s.Created,
 	} {
 		if value != "" {
 			out.Annotations[annotation] = value
@@ -151,7 +153,8 @@ func Updated(e, d *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		delete(u.Labels, label)
 	}
 	for _, annotation := range []string{
-		AnnotationRegion, AnnotationContinent, AnnotationLocation, derived.AnnotationAdopt,
+		AnnotationRegion, AnnotationContinent, AnnotationLocation, clusterset.AnnotationCreated,
+		derived.AnnotationAdopt,
 	} {
 		delete(u.Annotations, annotation)
 	}

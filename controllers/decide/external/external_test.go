@@ -17,7 +17,7 @@ var web = &Import{Namespace: "shop", Name: "web", UID: "u", Manager: "us"}
 func source(cluster string, ready bool) Source {
 	return Source{cluster, &clusterset.External{ExternalAddresses: hubv1alpha1.ExternalAddresses{
 		IPs: []string{"192.0.2.1"}, Weight: new(int32(100)),
-	}}, ready}
+	}}, ready, "2026-11-02T00:00:00Z"}
 }
 
 // says are the clusters that a member does not reach.
@@ -92,6 +92,7 @@ func TestF5ASlicePerAddressType(t *testing.T) {
 		}
 		if !equality.Semantic.DeepEqual(e.Annotations, map[string]string{
 			AnnotationWeight: "0", AnnotationRegion: "eu", AnnotationLocation: "50,8",
+			clusterset.AnnotationCreated: "2026-11-02T00:00:00Z",
 		}) || !equality.Semantic.DeepEqual(e.Labels, map[string]string{
 			Label: "web", mcsv1beta1.LabelSourceCluster: "b.c", discoveryv1.LabelManagedBy: "us",
 			"service.kubernetes.io/headless": "", "service.kubernetes.io/service-proxy-name": "none",

@@ -86,24 +86,27 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 		"of the family of the pools": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,
 			services1)}, "east 10.200.0.0/24"},
 		"as many as are asked for": {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1,
-			"vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
+			services1, "vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
 		"another one on request": {set("preferred", v4, "east 10.200.0.0/24"),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, services1, "vip-blocks:ipv4=2")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
 		"a smaller wish takes none away": {set("preferred", v4, "east 10.200.0.0/24", "east 10.200.1.0/24"),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, services1, "vip-blocks:ipv4=1")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
 		"nor does mode shared, nor a pool that " +
 			"goes": {set("shared", nil, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1,
 			services1)}, "east 10.200.0.0/24"},
 		"firsts before seconds": {set("preferred", []string{"10.200.0.0/23"}),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, services1)},
+			[]inventoryv1alpha1.ClusterProfile{
+				member("east", 1, services1, "vip-blocks:ipv4=2"), member("west", 2, services1)},
 			"east 10.200.0.0/24, west 10.200.1.0/24"},
 		"the older member first": {set("preferred", []string{"10.200.0.0/24"}),
 			[]inventoryv1alpha1.ClusterProfile{member("east", 2, services1), member("west", 1, services1)},
 			"west 10.200.0.0/24"},
 		"nobody who has told nothing": {set("preferred", v4),
-			[]inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, services1, "vip-blocks:none")}, ""},
+		"nobody who has asked for blocks only, as a user may by hand": {set("preferred", v4),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")}, ""},
 		"nobody who has reported Pod ranges only, which the agent does not write": {set("preferred", v4),
 			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.1.0.0/16")}, ""},
 		"nobody whose Pod ranges cannot be read": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{
@@ -335,8 +338,8 @@ func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
 		Facts{
 			Set: s,
 			Profiles: []inventoryv1alpha1.ClusterProfile{
-				member("east", 1, "vip-blocks:ipv4=2"),
-				member("west", 2, "vip-blocks:ipv4=1"),
+				member("east", 1, services1, "vip-blocks:ipv4=2"),
+				member("west", 2, services1, "vip-blocks:ipv4=1"),
 			},
 		},
 	)

@@ -59,12 +59,10 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 	return r
 }
 
-// complete reports whether a block can be granted. A member whose agent has not reported yet, although a user may have
-// written its Pod ranges, could get one that overlaps its Service ranges. So could one with a property that cannot be
-// read.
-func (r *Reported) complete() bool {
-	return len(r.Unreadable) == 0 && (r.Wanted != nil || len(r.Services) > 0)
-}
+// complete reports whether a block can be granted. One for a member whose agent has not reported yet could overlap its
+// Service ranges. Users may have written the other properties by then. The same holds for a member with a property that
+// cannot be read.
+func (r *Reported) complete() bool { return len(r.Unreadable) == 0 && len(r.Services) > 0 }
 
 // ranges returns all reported ranges by use.
 func (r *Reported) ranges() map[string][]netip.Prefix {

@@ -58,7 +58,8 @@ var Reasons = map[string]Reason{
 		Remedy: "`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL` with an address that works."},
 	"NotRenewed": {Condition: "CredentialsValid",
 		Means: "When the token has expired, this cluster imports nothing new, and its changes do not arrive at the " +
-			"others. Its endpoints stay there while its agent or an endpoint answers.",
+			"others. Its endpoints stay there while its agent answers (port 8082), at most an hour if only endpoints " +
+			"do; else they expire with its Lease.",
 		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
 
 	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
