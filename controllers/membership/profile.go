@@ -21,7 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config is what New needs.
 type Config struct {
 	kube.Member
 	Version   func(context.Context) (string, error) // this cluster's Kubernetes version

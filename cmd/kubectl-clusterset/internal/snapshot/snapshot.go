@@ -73,7 +73,6 @@ type Lack struct {
 	Right string `json:"right,omitempty"` // that the user lacks, such as "list nodes"; "" if it is another reason
 }
 
-// Snapshot is what was read.
 type Snapshot struct {
 	Release      string        `json:"release"` // of this program
 	Flags        report.Flags  `json:"flags"`   // by which the user named the clusters
