@@ -313,12 +313,8 @@ verify-arch: ## the shape of the repository, and what the documents promise
 	$(GO) test ./test/arch/
 
 .PHONY: verify-words
-verify-words: ## words, width of lines and length of sentences (docs/glossary.md); make words DIR=docs shows one directory
+verify-words: ## words, width of lines and length of sentences (docs/glossary.md)
 	$(GO) test ./test/words/
-
-.PHONY: words
-words: ## what the check of words finds in DIR, and with it every sentence over 25 words
-	$(GO) test -count=1 -v -run 'TestLanguage|TestLongSentences' ./test/words/ -dir '$(DIR)' | grep -v '^='
 
 .PHONY: verify-sabotage
 verify-sabotage: ## the patches of make sabotage apply

@@ -61,7 +61,6 @@ type lock struct {
 
 var errLost = errors.New("another replica has led since")
 
-// Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && record.HolderIdentity != l.Identity() && l.held.Swap(false) {

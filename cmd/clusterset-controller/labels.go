@@ -14,7 +14,6 @@ type labelled struct {
 	labels prometheus.Labels
 }
 
-// Gather implements prometheus.Gatherer.
 func (l labelled) Gather() ([]*dto.MetricFamily, error) {
 	families, err := l.Gatherer.Gather()
 	for _, f := range families {

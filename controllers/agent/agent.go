@@ -58,7 +58,6 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// Options are the settings of an Agent.
 type Options struct {
 	Cluster      string // this member's cluster ID
 	Given        bool   // the user has set Cluster; it was not read from the cluster
@@ -336,7 +335,6 @@ type ahead struct {
 	changed func(context.Context, client.Object) bool
 }
 
-// Create implements handler.EventHandler.
 func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQueue) {
 	e.IsInInitialList = e.IsInInitialList && !a.changed(ctx, e.Object)
 	a.EventHandler.Create(ctx, e, queue)

@@ -28,7 +28,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config is what New needs.
 type Config = kube.HubEnv
 
 // New returns the controller. All its watches map to one request, so that passes never run in parallel.

@@ -39,7 +39,6 @@ const (
 	probes = 64
 )
 
-// Config is what Addresses works with.
 type Config struct {
 	kube.Member
 	Served func(client.Object) error
@@ -51,10 +50,8 @@ type Addresses struct {
 	count *counters
 }
 
-// New returns it.
 func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
 
-// Metrics returns what it counts.
 func (a *Addresses) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{a.count.errors, a.count.duration}
 }

@@ -30,7 +30,6 @@ const prefix = "external-"
 // missingInterval is how often a name is looked at while DNSEndpoints cannot be read: no event says that they can.
 const missingInterval = 15 * time.Second
 
-// Config is what the controller works with.
 type Config struct {
 	kube.Member
 	Zone   string                    // without a dot at its end

@@ -33,7 +33,6 @@ import (
 // interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
 const interval = 10 * time.Second
 
-// Config is what New needs.
 type Config struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string

@@ -31,7 +31,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config holds the dependencies of a Heartbeat.
 type Config struct {
 	kube.Member
 	Holder string               // names this process in the Lease

@@ -37,7 +37,6 @@ func newCollector(h *Hub) *collector {
 	}
 }
 
-// Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.members
 	ch <- c.pools

@@ -26,7 +26,6 @@ const (
 	burst    = 5
 )
 
-// Config is what New needs.
 type Config = kube.HubEnv
 
 // New returns the controller, which must run one pass at a time: the reconciler has no lock. Its requests are cluster

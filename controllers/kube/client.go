@@ -104,10 +104,8 @@ func StatusChanges(was client.Object) client.Patch {
 
 type statusChanges struct{ was client.Object }
 
-// Type implements client.Patch.
 func (statusChanges) Type() types.PatchType { return types.JSONPatchType }
 
-// Data implements client.Patch.
 func (c statusChanges) Data(o client.Object) ([]byte, error) {
 	type operation struct {
 		Op    string `json:"op"`

@@ -42,7 +42,6 @@ type conflictRetrier struct {
 	retry workqueue.TypedRateLimiter[reconcile.Request] // counts conflicts: RequeueAfter resets that of the queue
 }
 
-// Reconcile implements reconcile.Reconciler.
 func (r conflictRetrier) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	res, err := r.Reconciler.Reconcile(ctx, req)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {

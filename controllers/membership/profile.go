@@ -21,7 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config is what New needs.
 type Config struct {
 	kube.Member
 	Version   func(context.Context) (string, error) // this cluster's Kubernetes version
@@ -47,9 +46,7 @@ func New(c Config) kube.Controller {
 		},
 		// This is a part of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
 		// half, and health has 2.
-		Reconciler: &reconciler{
-			Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 3), tooLong: map[types.UID]string{},
-		},
+		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 3)},
 	}
 }
 
@@ -60,9 +57,7 @@ const settling = time.Second
 type reconciler struct {
 	Config
 	budget  *rate.Limiter
-	differs time.Time            // since when the hub has not been told all; zero while it has
-	tooLong map[types.UID]string // the resourceVersion of each property whose length an Event has reported
-	surplus int                  // the number of surplus properties that the last Event reported
+	differs time.Time // since when the hub has not been told all; zero while it has
 }
 
 // Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody
@@ -116,23 +111,19 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// report sends an Event for each property that the inventory does not take, once.
+// report sends an Event for each property that the inventory does not take.
 func (r *reconciler) report(tooLong []*aboutv1beta1.ClusterProperty, surplus int) {
 	for _, p := range tooLong {
-		if r.tooLong[p.UID] != p.ResourceVersion {
-			r.tooLong[p.UID] = p.ResourceVersion
-			r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
-				"The inventory on the hub leaves this property out: a value there may have at most %d characters.",
-				inventoryv1alpha1.MaxPropertyValue))
-		}
+		r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
+			"The inventory on the hub leaves this property out: a value there may have at most %d characters.",
+			inventoryv1alpha1.MaxPropertyValue))
 	}
-	if surplus > 0 && surplus != r.surplus {
+	if surplus > 0 {
 		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
 			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out the last %d by name.",
 			inventoryv1alpha1.MaxProperties, surplus))
 	}
-	r.surplus = surplus
 }
 
 // notMember returns why this cluster is no member, or must not be one any longer; "" while it is.

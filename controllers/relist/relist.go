@@ -68,7 +68,6 @@ type span struct {
 	timeout time.Duration
 }
 
-// New wraps lw.
 func New(lw cache.ListerWatcherWithContext) *ListerWatcher {
 	return &ListerWatcher{inner: lw}
 }
@@ -79,7 +78,6 @@ type Lists struct {
 	all []*ListerWatcher
 }
 
-// NewInformer is NewInformer of one of them.
 func (l *Lists) NewInformer(
 	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
 ) cache.SharedIndexInformer {
@@ -115,7 +113,6 @@ func NewInformer(
 
 type listing struct{ *ListerWatcher }
 
-// IsWatchListSemanticsUnSupported returns true.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 // IsWatchListSemanticsUnSupported returns what the wrapped ListerWatcher does.
@@ -123,17 +120,14 @@ func (l *ListerWatcher) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(l.inner)
 }
 
-// List implements cache.Lister.
 func (l *ListerWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return l.ListWithContext(context.Background(), o)
 }
 
-// Watch implements cache.Watcher.
 func (l *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return l.WatchWithContext(context.Background(), o)
 }
 
-// ListWithContext implements cache.ListerWithContext.
 func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if o.ResourceVersion != "0" { // "0" is the first list, for which any state will do
 		o.ResourceVersion = ""
@@ -261,7 +255,6 @@ type cancelled struct {
 	cancel context.CancelFunc
 }
 
-// Stop implements watch.Interface.
 func (c *cancelled) Stop() {
 	c.Interface.Stop()
 	c.cancel()

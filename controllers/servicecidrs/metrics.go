@@ -21,7 +21,6 @@ var (
 // collector counts what the caches show (SPEC V6).
 type collector struct{ *reconciler }
 
-// Describe is prometheus.Collector's.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{allocated, available, supported} {
 		ch <- d

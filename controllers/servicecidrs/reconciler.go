@@ -38,7 +38,6 @@ const (
 	idleInterval = time.Minute
 )
 
-// Config is what the controller works with.
 type Config struct {
 	kube.Member
 	Served func(client.Object) error // why an optional kind cannot be read; nil if it can

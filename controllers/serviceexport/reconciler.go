@@ -38,7 +38,6 @@ type Lease interface {
 	HubMayHaveLost() (before time.Time, lost bool)
 }
 
-// Config is what the controller needs.
 type Config struct {
 	kube.Member
 	Lease Lease

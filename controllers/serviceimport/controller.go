@@ -24,7 +24,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config is what the controller needs.
 type Config struct {
 	kube.Member
 	// Addresses picks the cluster IPs of derived Services (controllers/clustersetips).

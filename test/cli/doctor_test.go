@@ -101,7 +101,7 @@ func (e *environment) plant(t *testing.T, mistakes []mistake) {
 	eventually(t, "without the hub admin's credentials", func(context.Context) error {
 		found, skipped := e.outcomes(t, "--context", "east")
 		if got := slices.Sorted(maps.Keys(skipped)); len(found) > 0 || !slices.Equal(got,
-			[]string{"hub-controller", "hub-drift", "hub-unlabelled"}) {
+			[]string{"hub-controller", "hub-drift"}) {
 			return fmt.Errorf("doctor finds %v and skips %v", found, got)
 		}
 		return nil

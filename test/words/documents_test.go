@@ -6,10 +6,7 @@ import (
 	"strings"
 )
 
-const (
-	longSentence    = 25 // reported with -v
-	tooLongSentence = 35
-)
+const tooLongSentence = 35
 
 var (
 	link     = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
@@ -48,18 +45,6 @@ func generatedPage(path string) bool {
 // normative reports whether path is a specification. Its rules are cited by number and may be long.
 func normative(path string) bool {
 	return strings.HasPrefix(path, "docs/spec/")
-}
-
-// longSentences returns the sentences that have more words than a reader likes.
-func longSentences(path string, text []byte) (found []finding) {
-	for _, b := range blocks(string(text), map[int]bool{}) {
-		for _, s := range sentences(b.text) {
-			if n := len(strings.Fields(s)); n > longSentence && !normative(path) {
-				found = append(found, finding{path, b.line, fmt.Sprintf("a sentence of %d words: %s", n, s)})
-			}
-		}
-	}
-	return found
 }
 
 // sentences splits a block. Code counts as one word, and a link as its text.

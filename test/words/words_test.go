@@ -1,7 +1,6 @@
 package words
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,12 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
-
-var only = flag.String(
-	"dir",
-	"",
-	"report the findings of this directory alone, although it is in the list of unclean ones",
 )
 
 const root = "../.."
@@ -41,10 +34,10 @@ func TestLanguage(t *testing.T) {
 	for dir, found := range byDir {
 		listed := slices.Contains(unclean, dir)
 		switch {
-		case *only != "" && dir != strings.TrimSuffix(*only, "/"):
-		case listed && *only == "" && len(found) == 0:
+		case listed && len(found) == 0:
 			t.Errorf("%s is clean: remove it from the list in test/words/unclean_test.go", dir)
-		case listed && *only == "": // make words DIR=… shows them
+		case listed:
+			t.Log(found) // with -v
 		default:
 			for _, f := range found {
 				t.Error(f)
@@ -56,17 +49,6 @@ func TestLanguage(t *testing.T) {
 			t.Errorf("%s does not exist: remove it from the list in test/words/unclean_test.go", dir)
 		}
 	}
-}
-
-// TestLongSentences never fails: it reports with -v what an editor may shorten.
-func TestLongSentences(t *testing.T) {
-	walk(t, func(path string, text []byte) {
-		if strings.HasSuffix(path, ".md") && (*only == "" || filepath.Dir(path) == strings.TrimSuffix(*only, "/")) {
-			for _, f := range longSentences(path, text) {
-				t.Log(f)
-			}
-		}
-	})
 }
 
 // checkAll returns the findings by directory. A directory without findings has an empty entry.

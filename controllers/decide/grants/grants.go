@@ -72,9 +72,7 @@ func absent(
 	for _, b := range blocks {
 		switch {
 		case seen[b.ClusterID]:
-		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool {
-			return d.ClusterID == b.ClusterID
-		}):
+		case clusterset.Departed(set, b.ClusterID):
 			departed = append(departed, b.ClusterID)
 		default:
 			lost = append(lost, b.ClusterID)

@@ -65,10 +65,8 @@ type NotAdmitted struct {
 	Err    error
 }
 
-// Error implements error.
 func (n *NotAdmitted) Error() string { return n.Err.Error() }
 
-// Unwrap returns the error with the message.
 func (n *NotAdmitted) Unwrap() error { return n.Err }
 
 // Decide returns all conditions of a Membership, Ready last, without their times.

@@ -202,7 +202,6 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 	return out
 }
 
-// Findings returns the findings of results.
 func Findings(results []Result) []report.Finding {
 	out := []report.Finding{}
 	for _, r := range results {

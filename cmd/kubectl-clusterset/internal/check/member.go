@@ -138,12 +138,6 @@ var memberChecks = []Check{
 		Look: func(w *World) []Hit { return differs(w.Hub.Unserved, w.Hub.Drift, true) },
 	},
 	{
-		ID: "hub-unlabelled", Scope: Set, Level: report.Error, Needs: parts{snapshot.OfHub, snapshot.HubAdmin},
-		After: []string{"hub-wrong", "set-none"},
-		One:   "the ClusterSet's namespace on the hub lacks the label " + clusterset.LabelSet, Do: initHub,
-		Look: func(w *World) []Hit { return one(!w.Hub.Labelled, "") },
-	},
-	{
 		ID: "not-on-hub", Scope: Member, Level: report.Error,
 		Needs: parts{snapshot.Properties, snapshot.OfHub, snapshot.Leases}, After: []string{"hub-wrong", "leaving"},
 		One: "the hub does not know this cluster as a member", Do: join,

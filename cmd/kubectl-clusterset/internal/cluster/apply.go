@@ -64,11 +64,7 @@ func (c *Cluster) applyKind(ctx context.Context, o *unstructured.Unstructured, s
 	existing := &unstructured.Unstructured{}
 	existing.SetGroupVersionKind(o.GroupVersionKind())
 	err := c.Get(ctx, client.ObjectKeyFromObject(o), existing)
-	if err == nil && existing.GetDeletionTimestamp() != nil {
-		if err := c.Gone(ctx, o); err != nil {
-			return err
-		}
-	} else if err == nil {
+	if err == nil {
 		if why := manifest.Keep(existing, o); why != "" {
 			say("%s: kept CustomResourceDefinition %s: %s", c.Name, o.GetName(), why)
 			return nil
@@ -141,21 +137,6 @@ func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructur
 		if err != nil && !meta.IsNoMatchError(err) {
 			return c.Failed(err, "deleting %s", Title(objects[i]))
 		}
-	}
-	return nil
-}
-
-// Gone waits until an object no longer exists.
-func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error {
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(o.GroupVersionKind())
-	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
-		err := c.Get(ctx, client.ObjectKeyFromObject(o), existing)
-		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "it still exists", err
-	})
-	if err != nil {
-		return report.WithRemedy(c.Failed(err, "deleting %s", Title(o)),
-			"look at its finalizers: "+c.Command("kubectl get "+o.GetKind()+" "+o.GetName()+" -o yaml"))
 	}
 	return nil
 }

@@ -50,7 +50,6 @@ var groups = []struct{ title, commands string }{
 	{"Use:", "export plan"},
 }
 
-// New returns the command.
 func New(version string, out, errOut io.Writer) *cobra.Command {
 	r := &root{version: version, config: genericclioptions.NewConfigFlags(true), out: out, errOut: errOut}
 	cmd := &cobra.Command{
@@ -190,7 +189,6 @@ type exit struct {
 	code int
 }
 
-// Unwrap is for errors.As.
 func (e exit) Unwrap() error { return e.error }
 
 // ExitCode returns the exit status for an error of the command, and whether the error is yet to be printed.
@@ -344,7 +342,6 @@ type choice[T ~string] struct {
 	of []T
 }
 
-// Set is pflag.Value's.
 func (c choice[T]) Set(s string) error {
 	if !slices.Contains(c.of, T(s)) {
 		return errors.New("must be one of " + c.Type())
@@ -353,10 +350,8 @@ func (c choice[T]) Set(s string) error {
 	return nil
 }
 
-// String is pflag.Value's.
 func (c choice[T]) String() string { return string(ptr.Deref(c.to, "")) }
 
-// Type is pflag.Value's.
 func (c choice[T]) Type() string {
 	var out []string
 	for _, s := range c.of {
@@ -388,7 +383,6 @@ func (f *format) add(cmd *cobra.Command, own ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
 
-// Set is pflag.Value's.
 func (f *format) Set(s string) (err error) {
 	if f.name = s; slices.Contains(f.own, s) {
 		return nil
@@ -401,10 +395,8 @@ func (f *format) Set(s string) (err error) {
 	return err
 }
 
-// String is pflag.Value's.
 func (f *format) String() string { return f.name }
 
-// Type is pflag.Value's.
 func (f *format) Type() string {
 	return strings.Join(append([]string{"json", "yaml", "jsonpath="}, f.own...), "|")
 }
@@ -418,7 +410,6 @@ type object struct{ kind }
 // DeepCopyObject is runtime.Object's. Nobody writes to the copy.
 func (o object) DeepCopyObject() runtime.Object { return o }
 
-// MarshalJSON is json.Marshaler's.
 func (o object) MarshalJSON() ([]byte, error) { return json.Marshal(o.kind) }
 
 // write prints a report for programs, or calls text to print it for people.

@@ -22,7 +22,6 @@ type Report struct {
 	Outcomes        []check.Result `json:"outcomes"`
 }
 
-// Examine returns the report.
 func Examine(w *check.World, results []check.Result) Report {
 	r := Report{TypeMeta: report.Kind("Doctor"), HubOf: w.HubHere, Outcomes: results}
 	if w.Member != nil {

@@ -26,7 +26,6 @@ import (
 // Zone is the one that every cluster of a clusterset answers.
 const Zone = snapshot.Zone
 
-// Report is the explanation.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 	Name            string           `json:"name"`

@@ -26,7 +26,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// JoinOptions are the options of Join.
 type JoinOptions struct {
 	Options
 	Member    *cluster.Cluster

@@ -33,7 +33,6 @@ import (
 // DefaultHubNamespace is where a ClusterSet is if nobody names another namespace.
 const DefaultHubNamespace = "clusterset"
 
-// LeaveOptions are the options of Leave.
 type LeaveOptions struct {
 	Options
 	Member  *cluster.Cluster
@@ -363,7 +362,6 @@ func (l *leave) cleanForAgent(ctx context.Context) error {
 // sparse is a cluster that may lack kinds, for example after an interrupted join.
 type sparse struct{ client.Client }
 
-// List is client.Client's.
 func (s sparse) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	err := s.Client.List(ctx, list, opts...)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {

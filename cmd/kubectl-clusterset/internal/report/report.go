@@ -48,7 +48,6 @@ func Warningf(remedy, what string, args ...any) Finding {
 // Tally is how many findings of each severity there are.
 type Tally struct{ Errors, Warnings int }
 
-// Count counts findings.
 func Count(findings []Finding) (t Tally) {
 	for _, f := range findings {
 		if f.Severity == Error {

@@ -7,16 +7,20 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // compared are the kinds of manifests that are compared. CRDs are not: the lists of their objects show what is served.
@@ -59,6 +63,13 @@ func (r *reader) hubDrift(ctx context.Context, c *cluster.Cluster) (err error) {
 	}
 	r.Snapshot.Hub.Drift, err = differences(ctx, c, map[string][]unstructured.Unstructured{},
 		manifest.Values{Namespace: r.Snapshot.Namespace}, manifest.Hub, manifest.ClusterSet)
+	if err != nil {
+		return err
+	}
+	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: r.Snapshot.Namespace})
+	if ns != nil && ns.Labels[clusterset.LabelSet] == "" { // no policy applies there
+		r.Snapshot.Hub.Drift = append(r.Snapshot.Hub.Drift, "Namespace "+ns.Name+" lacks the label "+clusterset.LabelSet)
+	}
 	return err
 }
 

@@ -2,8 +2,16 @@ package snapshot
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // TestWhatDiffersFromAManifest: what the API server or others add does not.
@@ -29,6 +37,21 @@ func TestWhatDiffersFromAManifest(t *testing.T) {
 		}
 		if got := within(a, b); got != same {
 			t.Errorf("%s: %v", there, got)
+		}
+	}
+}
+
+// TestTheLabelOfAClusterSetsNamespace: others may add theirs.
+func TestTheLabelOfAClusterSetsNamespace(t *testing.T) {
+	const want = "Namespace blue lacks the label " + clusterset.LabelSet
+	for label, lacks := range map[string]bool{clusterset.LabelSet: false, "example.org/team": true} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blue", Labels: map[string]string{label: "blue"}}}
+		ns.Labels["example.org/tier"] = "1"
+		c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(ns).Build()
+		r := &reader{Snapshot: &Snapshot{Namespace: "blue", Hub: &Hub{}}}
+		if err := r.hubDrift(t.Context(), &cluster.Cluster{Client: c}); err != nil ||
+			slices.Contains(r.Snapshot.Hub.Drift, want) != lacks {
+			t.Errorf("label %s: %q, %v", label, r.Snapshot.Hub.Drift, err)
 		}
 	}
 }

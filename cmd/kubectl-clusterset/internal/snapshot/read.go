@@ -521,13 +521,8 @@ func (r *reader) leader(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
-func (r *reader) admin(ctx context.Context, c *cluster.Cluster) error {
+func (r *reader) admin(ctx context.Context, c *cluster.Cluster) (err error) {
 	h := r.Snapshot.Hub
-	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: r.Snapshot.Namespace})
-	if err != nil {
-		return err
-	}
-	h.Labelled = ns == nil || ns.Labels[clusterset.LabelSet] != ""
 	if h.Deployed, err = c.Deployment(ctx, manifest.HubDeployment(r.Snapshot.Namespace)); h.Deployed != nil {
 		h.Deployed.ManagedFields = nil
 		h.Pods, err = c.PodsOf(ctx, h.Deployed)

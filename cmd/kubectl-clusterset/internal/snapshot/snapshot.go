@@ -73,7 +73,6 @@ type Lack struct {
 	Right string `json:"right,omitempty"` // that the user lacks, such as "list nodes"; "" if it is another reason
 }
 
-// Snapshot is what was read.
 type Snapshot struct {
 	Release      string        `json:"release"` // of this program
 	Flags        report.Flags  `json:"flags"`   // by which the user named the clusters
@@ -148,7 +147,6 @@ type Hub struct {
 	Pages    []hubv1alpha1.EndpointPage         `json:"pages"`    //
 	Role     facts.Role                         `json:"role"`     // without Sets, if the user named it
 	Unserved []string                           `json:"unserved"` //
-	Labelled bool                               `json:"labelled"` // the namespace has the label of a clusterset
 	Deployed *appsv1.Deployment                 `json:"deployed"` // the controller, for an admin
 	Pods     []corev1.Pod                       `json:"pods"`     // of the controller
 	Drift    []string                           `json:"drift"`    // from the manifests of this release

@@ -117,7 +117,6 @@ type Range struct {
 	Available   uint64 `json:"available"`
 }
 
-// Examine returns the report.
 func Examine(w *check.World, results []check.Result) Report {
 	r := Report{TypeMeta: report.Kind("Status"), Findings: check.Findings(results), Client: w.Release}
 	about := map[string]bool{}

@@ -41,7 +41,7 @@ func hub(members ...string) *snapshot.Snapshot {
 	s := &snapshot.Snapshot{Release: "v0.1.0", Namespace: "blue", HubNamed: true,
 		Flags: report.Flags{HubKubeconfig: "/home/jane/kubeconfig", HubContext: "hub"},
 		Hub: &snapshot.Hub{Version: "v1.36.0", Now: now, Sets: []hubv1alpha1.ClusterSet{set}, Leader: &leader,
-			Labelled: true, Records: []hubv1alpha1.ServiceExportRecord{}},
+			Records: []hubv1alpha1.ServiceExportRecord{}},
 		Unread: map[snapshot.Part]snapshot.Lack{snapshot.HubAdmin: {Why: snapshot.NotNamed},
 			snapshot.HubDrift: {Why: snapshot.NotNamed}}}
 	for _, id := range members {

@@ -202,10 +202,7 @@ func remove(ctx context.Context, o *Options, places []*place) (errs []error) {
 		errs = append(errs, p.Failed(err, "deleting namespace %s", o.Namespace))
 	}
 	for _, p := range created {
-		errs = append(errs, p.Failed(cluster.Until(ctx, cleanUp, func(ctx context.Context) (bool, string, error) {
-			ns, err := kube.Get[*corev1.Namespace](ctx, p, name)
-			return err == nil && ns == nil, "it is still there", err
-		}), "waiting for the end of namespace %s", o.Namespace))
+		errs = append(errs, p.NamespaceGone(ctx, o.Namespace, cleanUp))
 	}
 	return errs
 }

@@ -52,7 +52,7 @@ func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
 		if err := all.cleanedUp(options(), nil, errs); err != nil {
 			t.Errorf("there is a report: %v", err)
 		}
-		const want = "context west: waiting for the end of namespace verify-1 failed: "
+		const want = "context west: deleting namespace verify-1 failed: "
 		if report.Count(all.Findings) != (report.Tally{Warnings: 1}) || !strings.Contains(all.Findings[0].What, want) ||
 			all.Findings[0].Remedy != "kubectl get namespace verify-1 -o yaml" {
 			t.Errorf("%+v, want %q", all.Findings, want)
