@@ -182,7 +182,7 @@ func (h *Heartbeat) reportForeign(ctx context.Context) {
 	message := fmt.Sprintf(
 		"An agent outside this cluster renews the Lease of cluster %s on the hub. Probably one cluster is a clone. "+
 			"This agent publishes nothing until the other agent stops. Imported Services stay. "+
-			"Give the clone its own cluster ID: docs/operate.md, section on cloning.",
+			"In the clone, run `kubectl clusterset leave --force`, then `join` with another --cluster-id.",
 		h.Cluster,
 	)
 	log.FromContext(ctx).Info("stopped publishing", "reason", message)

@@ -10,6 +10,9 @@ import (
 // rewriteAltered is the pause before an object that the API server stores differently is written again.
 const rewriteAltered = 10 * time.Minute
 
+// ShowsSoon is how long a cache may take to show a write. Until then, passes would write the same again.
+const ShowsSoon = 2 * time.Second
+
 // Written is the last write of an object. The API server may store something else: its CRD prunes a field, or a policy
 // sets one. Writing such an object at every pass would never end.
 type Written struct {

@@ -113,7 +113,7 @@ func (r *reconciler) setEndpoints(
 		record.Pages++
 	}
 	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
-		record.Pages, again = counted, sooner(again, showsSoon)
+		record.Pages, again = counted, sooner(again, kube.ShowsSoon)
 	}
 	record.Incomplete = refused != nil || failed != nil && s.shown != nil && s.shown.Spec.Incomplete
 	if record.Pages == 0 {

@@ -68,9 +68,6 @@ func (m *memory) leave(record, version string, content any, now time.Time) time.
 	return m.of(record).written.Leave(version, content, now)
 }
 
-// showsSoon is how long the hub's watch may take to show a write. Until then, passes would write the same again.
-const showsSoon = 2 * time.Second
-
 // unseen notes what the hub shows. It returns how long to wait until the hub's caches show what this agent has written
 // of the name; 0 if they do, or have not for too long: a hub that was restored never will.
 func (r *reconciler) unseen(s *state) time.Duration {
@@ -97,7 +94,7 @@ func (r *reconciler) unseen(s *state) time.Duration {
 			delete(h.unseen, name)
 		}
 	}
-	wait := h.wroteAt.Add(showsSoon).Sub(r.Now())
+	wait := h.wroteAt.Add(kube.ShowsSoon).Sub(r.Now())
 	if len(h.unseen) == 0 || wait <= 0 {
 		h.unseen = nil
 		return 0

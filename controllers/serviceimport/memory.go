@@ -39,9 +39,6 @@ type write struct {
 	version string
 }
 
-// showsSoon is how long the cache may take to show a write.
-const showsSoon = 2 * time.Second
-
 // wrote notes a change of a slice or of the derived Service; version is "" if it was deleted.
 func (m *memory) wrote(name types.NamespacedName, o client.Object, version string, now time.Time) {
 	m.mu.Lock()
@@ -80,7 +77,7 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 		order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), w.version)
 		return w.version != "" && (err != nil || order >= 0)
 	})
-	wait := u.at.Add(showsSoon).Sub(now)
+	wait := u.at.Add(kube.ShowsSoon).Sub(now)
 	if len(u.objects) == 0 || wait <= 0 {
 		delete(m.unseen, s.name)
 		return 0

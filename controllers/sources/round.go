@@ -395,8 +395,9 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		return changed
 	}
 	r.Events.Event(q.stored, kube.Warning, "SourceSilent", fmt.Sprintf(
-		"Since %s only endpoints of cluster %s answer, not its agent. They stay for an hour. "+
-			"Run `kubectl clusterset doctor` in that cluster.", since.UTC().Format(time.RFC3339), q.cluster))
+		"Since %s only endpoints of cluster %s answer, not its agent. They stay while it renews its Lease, and for an "+
+			"hour even if that expires. Run `kubectl clusterset doctor` in that cluster.",
+		since.UTC().Format(time.RFC3339), q.cluster))
 	return changed
 }
 

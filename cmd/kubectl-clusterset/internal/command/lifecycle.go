@@ -115,7 +115,8 @@ command asks first. It also undoes an unfinished join.`,
 	}
 	writes(cmd, &o.Options, &dryRun)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "the agent leaves without the hub; only if that is permanently lost")
+	cmd.Flags().BoolVar(&o.Force, "force", false,
+		"the agent leaves without the hub; only if that is permanently lost, or this cluster is a clone")
 	return cmd
 }
 

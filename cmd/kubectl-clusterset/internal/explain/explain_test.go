@@ -274,7 +274,8 @@ var causes = []struct {
 		"others did; clients here do not get its endpoints (onExpiry: Remove)"},
 	{"a cluster whose agent is silent", func(f *world) {
 		f.Leases = []coordinationv1.Lease{reached(reach.Serving)}
-	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay for an hour"},
+	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay while it renews its " +
+		"Lease, and for an hour even if that expires"},
 	{"a cluster whose agent is silent, and no endpoint can be tried", func(f *world) {
 		f.Leases = []coordinationv1.Lease{reached(reach.Silent)}
 	}, "since 2026-01-01T12:00:09Z its agent does not answer here: its endpoints stay until its Lease has expired"},

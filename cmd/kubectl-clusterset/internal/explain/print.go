@@ -140,7 +140,8 @@ func note(e *Exporter) string {
 	}
 	if e.AgentSilent != "" {
 		out = append(out,
-			"since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay for an hour")
+			"since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay while it renews its "+
+				"Lease, and for an hour even if that expires")
 	}
 	if e.Silent != "" {
 		out = append(out, "since "+e.Silent+" its agent does not answer here: its endpoints stay until its Lease has "+
