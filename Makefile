@@ -268,10 +268,9 @@ GENERATED := deploy/crds controllers/api charts
 
 .PHONY: verify-generate
 verify-generate: ## generated files; make generate fixes them
-	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r --parents $(GENERATED) "$$tmp/"; $(MAKE) -s generate; \
-	for d in $(GENERATED); do \
-		diff -r "$$tmp/$$d" $$d || { rm -rf $$d; cp -r "$$tmp/$$d" $$d; echo "$$d is not what make generate makes"; exit 1; }; \
-	done
+	@tmp=$$(mktemp -d); cp -a --parents $(GENERATED) "$$tmp/"; \
+	trap 'rm -rf $(GENERATED); cp -a "$$tmp"/* .; rm -rf "$$tmp"' EXIT; $(MAKE) -s generate; \
+	for d in $(GENERATED); do diff -r "$$tmp/$$d" $$d || { echo "$$d is not what make generate makes"; exit 1; }; done
 
 # The kind that members need too stands apart from those that only a hub needs.
 .PHONY: generate
@@ -326,4 +325,4 @@ verify-sabotage: ## the patches of make sabotage apply
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
