@@ -24,6 +24,16 @@ build: ## the programs
 
 PROGRAMS ?= ./cmd/...
 
+# These start the laboratory, whose watchdog ends programs by a signal that only Linux has.
+LABORATORY := demo test flaky test-slow long chaos interop databases consumers ui-test e2e soak honest sabotage \
+	bench profile bench-members bench-vips bench-handover bench-failover bench-faults bench-order bench-hub bench-scale \
+	matrix upgrade image-cases charts
+ifneq ($(shell uname),Linux)
+ifneq ($(filter $(LABORATORY),$(MAKECMDGOALS)),)
+$(error make $(MAKECMDGOALS) needs Linux: run it in a virtual machine or a container)
+endif
+endif
+
 .PHONY: demo
 demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
 	@mkdir -p bin/demo
