@@ -109,8 +109,8 @@ func installed(ctx context.Context, names []string) (paths map[string]string, mi
 		said, err := exec.CommandContext(ctx, filepath.Join(set, "kube-apiserver"), "--version").Output()
 		if set == "" || err != nil || !strings.HasPrefix(string(said), "Kubernetes v"+Minor+".") {
 			if set == own && own != "" {
-				fmt.Fprintf(os.Stderr, "lab: KUBEBUILDER_ASSETS has no kube-apiserver of Kubernetes %s, which is "+
-					"built instead\n", Minor)
+				fmt.Fprintf(os.Stderr, "lab: KUBEBUILDER_ASSETS has no kube-apiserver of Kubernetes %s: "+
+					"nothing in that folder is used\n", Minor)
 			}
 			continue
 		}
