@@ -24,6 +24,16 @@ build: ## the programs
 
 PROGRAMS ?= ./cmd/...
 
+# These start the laboratory, whose watchdog ends programs by a signal that only Linux has.
+LABORATORY := demo test flaky test-slow long chaos interop databases consumers ui-test e2e soak honest sabotage \
+	bench profile bench-members bench-vips bench-handover bench-failover bench-faults bench-order bench-hub bench-scale \
+	matrix upgrade image-cases charts
+ifneq ($(shell uname),Linux)
+ifneq ($(filter $(LABORATORY),$(MAKECMDGOALS)),)
+$(error make $(MAKECMDGOALS) needs Linux: run it in a virtual machine or a container)
+endif
+endif
+
 .PHONY: demo
 demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: keep it running until Ctrl-C)
 	@mkdir -p bin/demo
@@ -268,10 +278,9 @@ GENERATED := deploy/crds controllers/api charts
 
 .PHONY: verify-generate
 verify-generate: ## generated files; make generate fixes them
-	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r --parents $(GENERATED) "$$tmp/"; $(MAKE) -s generate; \
-	for d in $(GENERATED); do \
-		diff -r "$$tmp/$$d" $$d || { rm -rf $$d; cp -r "$$tmp/$$d" $$d; echo "$$d is not what make generate makes"; exit 1; }; \
-	done
+	@tmp=$$(mktemp -d); cp -a --parents $(GENERATED) "$$tmp/"; \
+	trap 'rm -rf $(GENERATED); cp -a "$$tmp"/* .; rm -rf "$$tmp"' EXIT; $(MAKE) -s generate; \
+	for d in $(GENERATED); do diff -r "$$tmp/$$d" $$d || { echo "$$d is not what make generate makes"; exit 1; }; done
 
 # The kind that members need too stands apart from those that only a hub needs.
 .PHONY: generate
@@ -322,4 +331,4 @@ verify-sabotage: ## the patches of make sabotage apply
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'

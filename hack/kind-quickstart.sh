@@ -73,6 +73,7 @@ blocks() {
 down() {
 	kind delete cluster --name east
 	kind delete cluster --name west
+	rm -f bin/kind.kubeconfig # else the next up finds its contexts there
 }
 
 case ${1:-all} in

@@ -59,8 +59,3 @@ func FindNode(ctx context.Context) (*NodeBinaries, error) {
 		Kubelet: p["kubelet"], KubeProxy: p["kube-proxy"], Scheduler: p["kube-scheduler"], Kubeadm: p["kubeadm"],
 	}, nil
 }
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}

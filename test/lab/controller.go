@@ -79,7 +79,7 @@ func startController(ctx context.Context, c *Controller) (_ *Controller, err err
 	if c.bin, err = Find(ctx); err != nil {
 		return nil, err
 	}
-	if c.dir, err = os.MkdirTemp("", "clusterset-lab-controller-"); err != nil {
+	if c.dir, err = newFolder(os.TempDir(), "controller"); err != nil {
 		return nil, err
 	}
 	for _, p := range []**Port{&c.probe, &c.metric, &c.pprof} {

@@ -105,14 +105,14 @@ func Run(t testing.TB, o Options) *ControlPlane {
 
 func (c *ControlPlane) start(ctx context.Context) error {
 	var err error
-	if c.dir, err = os.MkdirTemp("", "clusterset-lab-"); err != nil {
+	if c.dir, err = newFolder(os.TempDir(), "plane"); err != nil {
 		return err
 	}
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
-		memory = ""
+		memory = os.TempDir()
 	}
-	if c.data, err = os.MkdirTemp(memory, "clusterset-lab-etcd-"); err != nil {
+	if c.data, err = newFolder(memory, "etcd"); err != nil {
 		return err
 	}
 	for _, p := range []**Port{&c.etcdPort, &c.peerPort, &c.apiPort, &c.managerPort, &c.schedulerPort} {

@@ -48,7 +48,7 @@ func StartDNS(ctx context.Context, bin *Binaries, binary, corefile string, env .
 
 func (d *DNS) start(ctx context.Context, corefile string) error {
 	var err error
-	if d.dir, err = os.MkdirTemp("", "clusterset-lab-dns-"); err != nil {
+	if d.dir, err = newFolder(os.TempDir(), "dns"); err != nil {
 		return err
 	}
 	for _, p := range []**Port{&d.port, &d.ready, &d.metric, &d.health, &d.pprof} {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab/programs"
 )
 
 // NodeOptions are the addresses of a Node.
@@ -61,7 +63,7 @@ func StartNode(ctx context.Context, c *ControlPlane, o NodeOptions) (*Node, erro
 		return nil, err
 	}
 	n := &Node{plane: c, options: o, cgroup: fmt.Sprintf("clusterset-lab-%s-%d", o.Name, os.Getpid())}
-	if n.dir, err = os.MkdirTemp("", "clusterset-lab-node-"); err != nil {
+	if n.dir, err = newFolder(os.TempDir(), "node"); err != nil {
 		return nil, err
 	}
 	if err := n.start(ctx, bin); err != nil {
@@ -85,7 +87,7 @@ func (n *Node) start(ctx context.Context, bin *NodeBinaries) error {
 	if err != nil {
 		return err
 	}
-	if err := n.init.until(ctx, "set up", startLimit, func() bool { return exists(n.path("ready")) }); err != nil {
+	if err := n.init.until(ctx, "set up", startLimit, func() bool { return programs.Exists(n.path("ready")) }); err != nil {
 		return err
 	}
 	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.init.pid))
@@ -204,7 +206,7 @@ func (n *Node) configure() error {
 // pluginFolder has the CNI plugins: Debian's, or where others put them.
 func pluginFolder() string {
 	for _, dir := range pluginFolders {
-		if exists(filepath.Join(dir, "ptp")) {
+		if programs.Exists(filepath.Join(dir, "ptp")) {
 			return dir
 		}
 	}
@@ -215,11 +217,11 @@ func pluginFolder() string {
 func (n *Node) makeCgroups() error {
 	for _, old := range cgroups("clusterset-lab-*-*") { // of runs that were killed
 		owner := old[strings.LastIndex(old, "-")+1:]
-		if !exists("/proc/" + owner) {
+		if ended(owner) {
 			removeCgroups(filepath.Base(old))
 		}
 	}
-	if exists("/sys/fs/cgroup/cgroup.controllers") {
+	if programs.Exists("/sys/fs/cgroup/cgroup.controllers") {
 		return os.MkdirAll(filepath.Join("/sys/fs/cgroup", n.cgroup), 0o755)
 	}
 	controllers := []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd"}

@@ -70,7 +70,7 @@ func StartProxy(
 		return nil, err
 	}
 	p := &Proxy{}
-	if p.dir, err = os.MkdirTemp("", "clusterset-lab-proxy-"); err != nil {
+	if p.dir, err = newFolder(os.TempDir(), "proxy"); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(p.dir, "config.yaml")

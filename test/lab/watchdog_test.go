@@ -71,6 +71,33 @@ func TestNothingIsLeftOfAParentThatWasKilled(t *testing.T) {
 	}
 }
 
+// TestFoldersOfEndedProcessesAreDeleted: nothing else deletes them if the watchdog was killed, too.
+func TestFoldersOfEndedProcessesAreDeleted(t *testing.T) {
+	child := exec.Command("true")
+	must(t, child.Run())
+	parent := t.TempDir()
+	stay := []string{
+		fmt.Sprintf("clusterset-lab-etcd-%d-1", os.Getpid()),
+		fmt.Sprintf("clusterset-lab-etcd-%d-1", os.Getppid()),
+		fmt.Sprintf("clusterset-lab-etcd-%d", child.Process.Pid), // without a process: nobody knows whose it is
+		"clusterset-lab-etcd-x-1",
+	}
+	old := fmt.Sprintf("clusterset-lab-etcd-%d-1", child.Process.Pid)
+	for _, name := range append(stay, old) {
+		must(t, os.Mkdir(filepath.Join(parent, name), 0o700))
+	}
+	made, err := newFolder(parent, "etcd")
+	must(t, err)
+	for _, name := range append(stay, filepath.Base(made)) {
+		if _, err := os.Stat(filepath.Join(parent, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(parent, old)); !os.IsNotExist(err) {
+		t.Errorf("%s of a process that has ended is left: %v", old, err)
+	}
+}
+
 // TestACrashFailsTheTestThatRuns: what ends otherwise is restarted.
 func TestACrashFailsTheTestThatRuns(t *testing.T) {
 	const variable = "CLUSTERSET_LAB_TEST_CRASHES"

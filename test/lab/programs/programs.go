@@ -60,12 +60,12 @@ func Find(ctx context.Context, names []string, others ...gobuild.Build) (map[str
 	paths, missing := installed(ctx, names)
 	paths[Watchdog] = filepath.Join(dir, Watchdog)
 	builds := others
-	if !exists(paths[Watchdog]) {
+	if !Exists(paths[Watchdog]) {
 		builds = append(builds, program(filepath.Join(root, "test", "lab", Watchdog), paths[Watchdog], "-s -w"))
 	}
 	folder := filepath.Join(dir, strings.Join(missing, "+"))
 	tmp := folder + ".tmp"
-	stale := len(missing) > 0 && !exists(folder)
+	stale := len(missing) > 0 && !Exists(folder)
 	if stale {
 		fmt.Fprintf(os.Stderr, "lab: building %s %s from source, once ...\n", strings.Join(missing, ", "), Kubernetes)
 		if err := os.RemoveAll(tmp); err != nil { // of a build that was killed
@@ -109,13 +109,13 @@ func installed(ctx context.Context, names []string) (paths map[string]string, mi
 		said, err := exec.CommandContext(ctx, filepath.Join(set, "kube-apiserver"), "--version").Output()
 		if set == "" || err != nil || !strings.HasPrefix(string(said), "Kubernetes v"+Minor+".") {
 			if set == own && own != "" {
-				fmt.Fprintf(os.Stderr, "lab: KUBEBUILDER_ASSETS has no kube-apiserver of Kubernetes %s, which is "+
-					"built instead\n", Minor)
+				fmt.Fprintf(os.Stderr, "lab: KUBEBUILDER_ASSETS has no kube-apiserver of Kubernetes %s: "+
+					"nothing in that folder is used\n", Minor)
 			}
 			continue
 		}
 		for _, name := range names {
-			if p := filepath.Join(set, name); exists(p) {
+			if p := filepath.Join(set, name); Exists(p) {
 				paths[name] = p
 			}
 		}
@@ -135,7 +135,8 @@ func installed(ctx context.Context, names []string) (paths map[string]string, mi
 	return paths, missing
 }
 
-func exists(path string) bool {
+// Exists returns whether a path leads to something.
+func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
