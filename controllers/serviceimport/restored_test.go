@@ -481,6 +481,7 @@ func TestC9APortThatGetsAnotherNameIsNeverCut(t *testing.T) {
 				Name:      "web-1",
 				Labels: map[string]string{
 					discoveryv1.LabelServiceName: "web",
+					discoveryv1.LabelManagedBy:   "endpointslice-controller.k8s.io",
 				},
 			}, AddressType: discoveryv1.AddressTypeIPv4,
 				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}}

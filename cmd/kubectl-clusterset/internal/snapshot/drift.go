@@ -68,7 +68,8 @@ func (r *reader) hubDrift(ctx context.Context, c *cluster.Cluster) (err error) {
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: r.Snapshot.Namespace})
 	if ns != nil && ns.Labels[clusterset.LabelSet] == "" { // no policy applies there
-		r.Snapshot.Hub.Drift = append(r.Snapshot.Hub.Drift, "Namespace "+ns.Name+" lacks the label "+clusterset.LabelSet)
+		lacks := "Namespace " + ns.Name + " lacks the label " + clusterset.LabelSet
+		r.Snapshot.Hub.Drift = append(r.Snapshot.Hub.Drift, lacks)
 	}
 	return err
 }
