@@ -9,7 +9,8 @@ import (
 
 // Manifests are the kustomizations of this folder, by their paths.
 //
-//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml member/dnsendpoint/*.yaml coredns/kustomization.yaml coredns/binding.yaml coredns/role/*.yaml coredns/beside/*
+//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml member/dnsendpoint/*.yaml
+//go:embed coredns/kustomization.yaml coredns/binding.yaml coredns/role/*.yaml coredns/beside/*
 var Manifests embed.FS
 
 // The names of the images, without a tag.

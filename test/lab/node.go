@@ -87,7 +87,8 @@ func (n *Node) start(ctx context.Context, bin *NodeBinaries) error {
 	if err != nil {
 		return err
 	}
-	if err := n.init.until(ctx, "set up", startLimit, func() bool { return programs.Exists(n.path("ready")) }); err != nil {
+	ready := func() bool { return programs.Exists(n.path("ready")) }
+	if err := n.init.until(ctx, "set up", startLimit, ready); err != nil {
 		return err
 	}
 	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.init.pid))

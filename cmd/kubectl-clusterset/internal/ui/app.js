@@ -111,7 +111,8 @@ function clusters() {
   },
   make("b", {}, c.cluster + (c.here ? " (this cluster)" : "")),
   make("span", { class: "state " + kind(c.level) }, mark(c.level), c.state),
-  ...(c.joined ? [make("span", { class: "quiet" }, [count(c.exports, "export"), count(c.endpoints, "endpoint")].join(", ")),
+  ...(c.joined ? [
+    make("span", { class: "quiet" }, [count(c.exports, "export"), count(c.endpoints, "endpoint")].join(", ")),
     make("span", { class: "quiet" }, seen(c))] : []))))); // of others, nothing is known
   const rest = sorted.map(([c]) => c).filter((c) => !tiles.includes(c));
   $("well").hidden = !rest.length;
