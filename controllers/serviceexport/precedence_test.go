@@ -108,3 +108,32 @@ func TestC1TheCopyOfAWithdrawalIsLost(t *testing.T) {
 			m.copied().Spec.ExportedAt)
 	}
 }
+
+// TestC1AHubRestoredToAnEarlierExport: the export of today does not get the time of one that ended before it.
+func TestC1AHubRestoredToAnEarlierExport(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", 1))
+	m.settle(10)
+	earlier := m.record()
+	if err := m.local.Delete(t.Context(), svc(nil)); err != nil {
+		t.Fatal(err)
+	}
+	m.now = m.now.Add(time.Hour)
+	m.settle(10)
+	if err := m.local.Create(t.Context(), svc(nil)); err != nil {
+		t.Fatal(err)
+	}
+	m.settle(10)
+	want := clusterset.Published(m.copied())
+	if !want.After(earlier.CreationTimestamp.Time) {
+		t.Fatalf("exported again at %v, first at %v", want, earlier.CreationTimestamp)
+	}
+	m.restore(earlier)
+	m.now = m.now.Add(time.Hour)
+	m.settle(20)
+	if got := m.record().CreationTimestamp; got.Time.Before(want) {
+		t.Errorf("others rank it by %v, want no earlier time than %v", got, want)
+	}
+	if got := clusterset.Published(m.copied()); got.Before(want) {
+		t.Errorf("its owner ranks it by %v, want no earlier time than %v", got, want)
+	}
+}

@@ -228,14 +228,14 @@ func (r *reconciler) writeRecord(
 	return nil
 }
 
-// isReplaced returns whether an export needs a new record on the hub. The hub's policy lets no record return from a
-// withdrawal or state an earlier exportedAt: its creation time says since when it counts (C1).
+// isReplaced returns whether an export needs a new record on the hub, whose creation time says since when it counts
+// (C1): the hub shows a withdrawal, or another export, such as one that has ended since a restored hub was saved.
 func isReplaced(shown *hubv1alpha1.ServiceExportRecord, record *hubv1alpha1.ServiceExportRecordSpec) bool {
 	if shown == nil {
 		return false
 	}
 	was, is := shown.Spec.ExportedAt, record.ExportedAt
-	return shown.Spec.Withdrawn || was != nil && is != nil && is.Before(was)
+	return shown.Spec.Withdrawn || was != nil && is != nil && !is.Equal(was)
 }
 
 // deletePrevious deletes the record on the hub. This pass creates the next one.

@@ -116,12 +116,25 @@ func (w *World) watchHub(c *api.Write) {
 		!w.frozen[nameOf(c.Old)] {
 		return
 	}
-	if withdrawn(c.Old) || c.New != nil && !withdrawn(c.New) {
+	if withdrawn(c.Old) || c.New != nil && !withdrawn(c.New) || c.New == nil && w.isEarlier(id, c.Old) {
 		return
 	}
 	if t := w.truthOf(nameOf(c.Old)); t.records()[c.Key.Name] {
 		w.fail("%s takes %s from the hub, though what it is of is there and nobody touched it", c.User, c.Key)
 	}
+}
+
+// isEarlier returns whether a record is of an earlier export than the member's own copy: a restored hub shows one that
+// has ended, and the owner replaces it.
+func (w *World) isEarlier(id string, o client.Object) bool {
+	i := slices.IndexFunc(w.members, func(m *member) bool { return m.id == id })
+	rec, ok := o.(*hubv1alpha1.ServiceExportRecord)
+	if !ok || i < 0 {
+		return false
+	}
+	at := types.NamespacedName{Namespace: kube.SystemNamespace, Name: rec.Name}
+	own := get[*hubv1alpha1.ServiceExportRecord](w.members[i], api.ServiceExportRecord, at)
+	return own != nil && rec.Spec.ExportedAt.Before(own.Spec.ExportedAt)
 }
 
 // withdrawn returns whether a record is a tombstone.
