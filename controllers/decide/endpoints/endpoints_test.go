@@ -373,6 +373,20 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 			t.Errorf("slice %d is %+v before the other one is written", i, s.Endpoints)
 		}
 	}
+	// So do two Pods of the network of one host, which share its address.
+	named := func(name, hostname string) *discoveryv1.EndpointSlice {
+		s := ready(name, "10.0.0.1")
+		s.Endpoints[0].Hostname = &hostname
+		return s
+	}
+	for i, s := range Additive(
+		[]*discoveryv1.EndpointSlice{named("a", "db-1"), named("b", "db-0")},
+		[]*discoveryv1.EndpointSlice{named("a", "db-0"), named("b", "db-1")},
+	) {
+		if len(s.Endpoints) != 2 {
+			t.Errorf("slice %d is %+v before the other one is written", i, s.Endpoints)
+		}
+	}
 	port := func(s *discoveryv1.EndpointSlice, protocol corev1.Protocol) *discoveryv1.EndpointSlice {
 		s.Ports = []discoveryv1.EndpointPort{{Name: to("tcp-81"), Protocol: &protocol}}
 		return s

@@ -66,7 +66,7 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		isReady := readyIn(e)
 		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
-			return !isReady(&ep) || !missing[backend{ep.Addresses[0], true}]
+			return !isReady(&ep) || !missing[backendOf(&ep, true)]
 		})
 		switch len(rest.Endpoints) {
 		case 0:
@@ -97,7 +97,7 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 		})
 		isReady, arrived := readyIn(e), backends(d)
 		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
-			b := backend{ep.Addresses[0], isReady(&ep)}
+			b := backendOf(&ep, isReady(&ep))
 			return !moving[b] || arrived[b]
 		})
 		if len(ports) == 0 && len(left) == 0 {
@@ -110,10 +110,15 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	return out
 }
 
-// backend is what readers tell apart: one address may be ready in one slice, and not in another one, while it moves.
+// backend is what readers tell apart. Pods of the network of their host share an address and have names of their own.
+// One address may be ready in one slice, and not in another one, while it moves.
 type backend struct {
-	address string
-	ready   bool
+	address, hostname, zone string
+	ready                   bool
+}
+
+func backendOf(e *discoveryv1.Endpoint, ready bool) backend {
+	return backend{e.Addresses[0], ptr.Deref(e.Hostname, ""), ptr.Deref(e.Zone, ""), ready}
 }
 
 // missing returns what a desired slice does not have yet.
@@ -153,7 +158,7 @@ func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool 
 func backends(e *discoveryv1.EndpointSlice) map[backend]bool {
 	out, isReady := make(map[backend]bool, len(e.Endpoints)), readyIn(e)
 	for i := range e.Endpoints {
-		out[backend{e.Endpoints[i].Addresses[0], isReady(&e.Endpoints[i])}] = true
+		out[backendOf(&e.Endpoints[i], isReady(&e.Endpoints[i]))] = true
 	}
 	return out
 }
@@ -162,7 +167,7 @@ func backends(e *discoveryv1.EndpointSlice) map[backend]bool {
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
 	left, isReady := backends(d), readyIn(e)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		return isReady(&ep) && !left[backend{ep.Addresses[0], true}]
+		return isReady(&ep) && !left[backendOf(&ep, true)]
 	})
 }
 

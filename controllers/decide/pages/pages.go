@@ -150,7 +150,13 @@ func (l Limits) keep(was, all []typed) []typed {
 		for j := range was[i].Endpoints {
 			id := identityOf(&was[i].Endpoints[j])
 			if left := of[id]; len(left) > 0 && len(out[i].Endpoints) < l.Endpoints {
-				out[i].Endpoints, of[id] = append(out[i].Endpoints, left[0]), left[1:]
+				at := 0
+				if len(left) > 1 { // another group may have the other
+					at = max(0, slices.IndexFunc(left, func(e hubv1alpha1.Endpoint) bool {
+						return equality.Semantic.DeepEqual(e, was[i].Endpoints[j])
+					}))
+				}
+				out[i].Endpoints, of[id] = append(out[i].Endpoints, left[at]), slices.Delete(left, at, at+1)
 			}
 		}
 	}

@@ -287,6 +287,18 @@ func TestOtherPortsMoveNoEndpoint(t *testing.T) {
 	}
 }
 
+// TestTwinsKeepTheirGroups: two endpoints of one address differ in their zones, and the hub has lost the group of the
+// first.
+func TestTwinsKeepTheirGroups(t *testing.T) {
+	first, second := group("x"), group("x")
+	first.Endpoints[0].Zone, second.Endpoints[0].Zone = "z1", "z2"
+	limits, want := Limits{Endpoints: 1, Groups: 1}, of(first, second)
+	got := limits.Arrange(of(hubv1alpha1.EndpointGroup{}, second), of(first, second))
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
 // TestATriggerIsOfItsGroup: a group that does not change keeps its time, or it would be written again.
 func TestATriggerIsOfItsGroup(t *testing.T) {
 	const first, second = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00.5Z"
