@@ -73,7 +73,7 @@ interop: build ## the cases through other resolvers, secondaries that follow, mu
 .PHONY: databases
 databases: build ## etcd, NATS, Galera and Redis over three clusters, their Pods replaced, a cluster lost and back, as root; writes docs/databases.md's table and log; downloads them for Debian 12
 	test/interop/fetch bin/databases/debian mariadb-server galera-4 rsync redis-server redis-tools
-	cd test/databases/nats && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/databases/nats-server' github.com/nats-io/nats-server/v2
+	cd test/databases/nats && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/databases/debian/usr/local/bin/' github.com/nats-io/nats-server/v2
 	DATABASES_BIN='$(CURDIR)/bin/databases' DATABASES_RECORD=1 $(GO) test -count=1 -timeout 30m -v -tags databases ./test/databases
 
 # Istio's and Envoy Gateway's control planes take minutes to compile, once.

@@ -39,7 +39,7 @@ ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward
 exec "$@"`
 
-// path is where Pods and the page's commands find programs: those of NATS, the laboratory's etcd and kubectl, Debian's.
+// path is where Pods and the page's commands find programs: the laboratory's etcd and kubectl, Debian's and NATS'.
 var path string
 
 func TestMain(m *testing.M) {
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("databases:", err)
 		os.Exit(1)
 	}
-	path = strings.Join([]string{os.Getenv(inside), filepath.Dir(bin.Etcd), os.Getenv("PATH"), "/usr/sbin"}, ":")
+	path = strings.Join([]string{filepath.Dir(bin.Etcd), os.Getenv("PATH"), "/usr/local/bin", "/usr/sbin"}, ":")
 	code := m.Run()
 	if shared.world != nil {
 		shared.world.stop()
