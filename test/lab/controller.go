@@ -155,8 +155,7 @@ func (c *Controller) supervise(p *process, spawnOne func() (*process, error)) {
 		}
 		next, err := spawnOne()
 		if err != nil {
-			c.mu.Unlock()
-			return
+			panic(err) // else a test waits for what is not there
 		}
 		c.proc, p = next, next
 		c.mu.Unlock()
