@@ -69,7 +69,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 	for _, annotation := range []string{clusterset.AnnotationClusterUID, clusterset.AnnotationJoiningUID} {
 		for set, flag := range map[string]string{"blue": " --hub-namespace=blue", DefaultHubNamespace: ""} {
 			j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
-			j.setProperty = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: set}}
+			j.hubNamespace = set
 			j.chooseNamespace(j.state)
 			want := "kubectl clusterset evict east --hub-context=HUB" + flag
 			if err := j.taken(profile("east", annotation, "other")); err == nil ||

@@ -59,6 +59,7 @@ type join struct {
 type state struct {
 	uid             string // of kube-system
 	id, setProperty *aboutv1beta1.ClusterProperty
+	hubNamespace    string // of its ClusterSet, or of the one that its agent joins or has left; "" if nothing shows it
 }
 
 // Join makes a cluster a member. It claims the cluster ID on the hub before it writes to the cluster. With Renew, it
@@ -165,7 +166,19 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 		return s, c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
 	}
 	s.uid = string(system.UID)
-	s.id, s.setProperty, err = c.Properties(ctx)
+	if s.id, s.setProperty, err = c.Properties(ctx); err != nil {
+		return s, err
+	}
+	if s.setProperty != nil {
+		s.hubNamespace = s.setProperty.Spec.Value
+		return s, nil
+	}
+	known, err := cluster.MembershipOf(ctx, c)
+	if err != nil {
+		return s, err
+	}
+	agent, err := c.Container(ctx, manifest.AgentDeployment)
+	s.hubNamespace = cmp.Or(known.Status.HubNamespace, valueOf(agent, "hub-namespace"))
 	return s, err
 }
 
