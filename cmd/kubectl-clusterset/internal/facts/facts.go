@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -160,6 +161,18 @@ func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
 	return ok && !expired && (lease == nil || Expired(lease, hubNow))
+}
+
+// revoked is how long after its departure a member may still seem to renew its Lease: clocks differ by up to a minute,
+// and API servers accept a token for some seconds after its account is gone.
+const revoked = 2 * time.Minute
+
+// Departed reports whether a ClusterSet lists a member as departed, and its agent has not renewed its Lease since, by
+// the member's leases. A hub lists a departure forever, also of a cluster that has joined another hub since.
+func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease) bool {
+	d := Find(set.Status.Departed, func(d *hubv1alpha1.Departure) bool { return d.ClusterID == id })
+	renewed, _, ok := HubSeen(leases, time.Time{})
+	return d != nil && (!ok || renewed.Before(d.At.Add(revoked)))
 }
 
 // RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the

@@ -43,16 +43,16 @@ const maxSkew = time.Minute
 type join struct {
 	*JoinOptions
 	state
-	set      string         // the ClusterSet's name
-	departed bool           // the ClusterSet lists this cluster as departed
-	kept     *corev1.Secret // the member's current credentials
-	server   string         // the hub's URL in the new credentials
-	hubSide  []*unstructured.Unstructured
-	here     []*unstructured.Unstructured
-	mine     bool                  // the claim existed before this run
-	lease    *coordinationv1.Lease // its Lease on the hub before this run, or nil
-	now      time.Time             // of the member's API server's clock
-	hubNow   time.Time
+	set     string // the ClusterSet's name
+	hubSet  *hubv1alpha1.ClusterSet
+	kept    *corev1.Secret // the member's current credentials
+	server  string         // the hub's URL in the new credentials
+	hubSide []*unstructured.Unstructured
+	here    []*unstructured.Unstructured
+	mine    bool                  // the claim existed before this run
+	lease   *coordinationv1.Lease // its Lease on the hub before this run, or nil
+	now     time.Time             // of the member's API server's clock
+	hubNow  time.Time
 }
 
 // state is a cluster's identity and membership.
@@ -126,15 +126,13 @@ func (j *join) preflight(ctx context.Context) (err error) {
 // another one.
 func (j *join) sameHub(ctx context.Context) error {
 	was := j.keptAddress()
-	if j.setProperty == nil || j.departed || was == nil {
+	if j.setProperty == nil || was == nil {
 		return nil
 	}
-	var kept coordinationv1.LeaseList
-	if err := j.Member.List(ctx, &kept, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return j.Member.Failed(err, "listing Leases")
-	}
-	if !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
-		return nil
+	kept, err := leases(ctx, j.Member)
+	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept) ||
+		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
+		return err
 	}
 	return report.Fail("name that hub; if this one replaces it, stop the agent, and run this command again a minute "+
 		"later: "+j.Flags.Here(facts.ScaleAgent+"0"), "%s is a member, and its agent renews its Lease on another "+
@@ -224,8 +222,7 @@ func (j *join) hubReady(ctx context.Context) error {
 		return report.Fail("keep one: "+j.Flags.AtHub("kubectl -n "+j.HubNamespace+" delete clusterset NAME"),
 			"namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n)
 	}
-	j.set = sets.Items[0].Name
-	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
+	j.hubSet, j.set = &sets.Items[0], sets.Items[0].Name
 	return nil
 }
 

@@ -113,20 +113,21 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		here, there *coordinationv1.Lease
-		departed    bool
+		departed    time.Duration // ago; 0 if it has not
 		refused     bool
 	}{
 		"alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			false, true},
+			0, true},
+		"departed long ago, alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
+			nil, time.Hour, true},
 		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", time.Hour), false, true},
+			renewed("blue", "east", time.Hour), 0, true},
 		"alive on this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", 5*time.Second), false, false},
+			renewed("blue", "east", 5*time.Second), 0, false},
 		"evicted from this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			true, false},
-		"its hub is gone": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, false,
-			false},
-		"it has never been on one": {nil, nil, false, false},
+			30 * time.Second, false},
+		"its hub is gone":          {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, 0, false},
+		"it has never been on one": {nil, nil, 0, false},
 	} {
 		var here []client.Object
 		if c.here != nil {
@@ -134,14 +135,18 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		}
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		j := &join{
-			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...)},
+			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...), ClusterID: "east"},
 			kept:        kept,
 			lease:       c.there,
-			departed:    c.departed,
+			hubSet:      &hubv1alpha1.ClusterSet{},
 			now:         now,
 			hubNow:      now,
 		}
 		j.setProperty = &aboutv1beta1.ClusterProperty{}
+		if c.departed > 0 {
+			j.hubSet.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
+				At: metav1.NewTime(now.Add(-c.departed))}}
+		}
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
 			!strings.Contains(err.Error(), "https://prod") {
 			t.Errorf("%s: %v", what, err)

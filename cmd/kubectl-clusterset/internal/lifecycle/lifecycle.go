@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -90,6 +91,13 @@ func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (clus
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil
+}
+
+// leases returns those in clusterset-system.
+func leases(ctx context.Context, c *cluster.Cluster) ([]coordinationv1.Lease, error) {
+	var out coordinationv1.LeaseList
+	err := c.List(ctx, &out, client.InNamespace(kube.SystemNamespace))
+	return out.Items, c.Failed(err, "listing Leases")
 }
 
 // object returns an object with nothing but its kind and name.
