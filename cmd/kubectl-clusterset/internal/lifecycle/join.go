@@ -134,9 +134,11 @@ func (j *join) sameHub(ctx context.Context) error {
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}
-	return report.Fail("name that hub; if this one replaces it, stop the agent, and run this command again a minute "+
-		"later: "+j.Flags.Here(facts.ScaleAgent+"0"), "%s is a member, and its agent renews its Lease on another "+
-		"hub, at %s", j.Member.Name, was.Server)
+	expiry, _ := facts.Expiry(facts.Named(kept, clusterset.LeaseRenewed))
+	until := expiry.UTC().Format(time.RFC3339)
+	return report.Fail("name that hub; if this one replaces it, stop the agent: "+j.Flags.Here(facts.ScaleAgent+"0")+
+		"; then run this command again after "+until, "%s is a member, and its agent renewed its Lease on another hub"+
+		", at %s, until %s", j.Member.Name, was.Server, until)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
