@@ -40,8 +40,15 @@ const (
 	tokenKey      = "token"
 )
 
-// credentials requests a token from the hub and writes the agent's Secret.
+// mounted is where deploy/member mounts the Secret's kubeconfig.
+const mounted = "/etc/clusterset/hub/kubeconfig"
+
+// credentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
 func (j *join) credentials(ctx context.Context) error {
+	if j.file != "" {
+		j.Say("%s: the agent keeps the credentials that it has in %s", j.Member.Name, j.file)
+		return nil
+	}
 	seconds := int64(j.lifetime() / time.Second)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace,
 		Name: clusterset.AccountPrefix + j.ClusterID}}
@@ -235,7 +242,7 @@ func (j *join) await(ctx context.Context) error {
 		case stored == nil || stored.Annotations[clusterset.AnnotationRenewed] != kube.Version(lease):
 			why = "another agent renews Lease " + j.ClusterID + " on the hub: this cluster may be a clone. In " +
 				"a clone: " + j.Flags.Here("kubectl clusterset leave --force")
-		case used != "" && used != j.server:
+		case used != "" && j.server != "" && used != j.server:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
 				"credentials; after that, the agent does not reach the hub there. To go back: %s", used, j.server,
 				j.Flags.Here(facts.Join+" --renew --hub-server "+used))

@@ -46,7 +46,8 @@ type join struct {
 	set     string // the ClusterSet's name
 	hubSet  *hubv1alpha1.ClusterSet
 	kept    *corev1.Secret // the member's current credentials
-	server  string         // the hub's URL in the new credentials
+	server  string         // the hub's URL in the new credentials, "" if there are none
+	file    string         // has the agent's credentials, if somebody set another than the Secret's
 	hubSide []*unstructured.Unstructured
 	here    []*unstructured.Unstructured
 	mine    bool                  // the claim existed before this run
@@ -408,6 +409,15 @@ func (j *join) render(ctx context.Context) error {
 	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image}
 	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, extraArgs(runs, "cluster-id", "hub-kubeconfig",
 		"hub-namespace")...)
+	if file := valueOf(runs, "hub-kubeconfig"); file != "" && file != mounted {
+		j.file = file
+		values.Args = append(values.Args, "--hub-kubeconfig="+file) // the last one counts
+		if j.Renew {
+			return report.Fail("renew it where the file comes from: "+report.DocsTokens, "the agent of %s has its "+
+				"credentials in %s, and not in Secret %s/%s", j.Member.Name, file, kube.SystemNamespace,
+				clusterset.SecretHub)
+		}
+	}
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
 		return err
 	}
@@ -425,13 +435,17 @@ func (j *join) render(ctx context.Context) error {
 
 // printAll is --dry-run. It omits what exists and would stay.
 func (j *join) printAll(ctx context.Context) error {
-	secret, _, err := j.credentialsOf("(issued by the hub)")
-	if err != nil {
-		return err
+	var here []*unstructured.Unstructured
+	if j.file == "" {
+		secret, _, err := j.credentialsOf("(issued by the hub)")
+		if err != nil {
+			return err
+		}
+		here = append(here, secret)
 	}
 	id := property(clusterset.PropertyID)
 	id.Object["spec"] = map[string]any{"value": j.ClusterID}
-	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
+	hub := j.hubSide
 	if j.Renew || j.mine {
 		hub = without(hub, "ClusterProfile")
 	}

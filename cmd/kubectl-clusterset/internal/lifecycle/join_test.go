@@ -62,6 +62,21 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
+	o, _ = options(inMemory(interceptor.Funcs{}))
+	own := inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", "agent",
+		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
+	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
+	err := errors.Join(j.render(t.Context()), j.credentials(t.Context()), j.readSecret(t.Context()))
+	if err != nil || j.kept != nil {
+		t.Errorf("with credentials of its own, it got a Secret: %v, %v", j.kept != nil, err)
+	}
+	check(j.here, "r/c:v1", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
+		"--cluster-id=east", "--reserved-cidrs=::/0", "--hub-kubeconfig=/vault/hub")
+	j.Renew = true
+	if err := j.render(t.Context()); err == nil || !strings.Contains(err.Error(), "/vault/hub") {
+		t.Errorf("join --renew: %v", err)
+	}
+
 	o, _ = options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v3", "hub")))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}}
 	if err := j.render(t.Context()); err != nil {
