@@ -77,7 +77,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.credentials}
+	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
@@ -276,17 +276,23 @@ func (j *join) grant(ctx context.Context) error {
 	return j.Hub.Apply(ctx, without(j.hubSide, "ClusterProfile"), j.Say)
 }
 
+// install applies all but the agent's Deployment.
 func (j *join) install(ctx context.Context) error {
 	// That of an earlier membership may not be deleted yet.
 	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
 	}
 	j.Say("%s: applying kinds, policies and the agent", j.Member.Name)
-	return j.Member.Apply(ctx, j.here, j.Say)
+	return j.Member.Apply(ctx, without(j.here, "Deployment"), j.Say)
 }
 
-// name creates the ClusterProperty with the cluster ID, unless there is one. Leave deletes it only if join or the agent
-// created it.
+// start applies the agent. It follows name: of two joins at once, only the one that has named the cluster does it.
+func (j *join) start(ctx context.Context) error {
+	return j.Member.Apply(ctx, only(j.here, "Deployment"), j.Say)
+}
+
+// name creates the ClusterProperty with the cluster ID, unless there is one. It fails if another join has created it
+// meanwhile. Leave deletes it only if join or the agent created it.
 func (j *join) name(ctx context.Context) error {
 	if j.id != nil {
 		return nil
@@ -296,8 +302,15 @@ func (j *join) name(ctx context.Context) error {
 	err := cluster.Settled(ctx, func(ctx context.Context) error {
 		return j.Member.Create(ctx, p.DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		err = j.Member.Get(ctx, client.ObjectKeyFromObject(p), p)
+	}
+	switch {
+	case err != nil:
 		return j.Member.Failed(err, "creating ClusterProperty %s", p.Name)
+	case p.Spec.Value != j.ClusterID:
+		return report.Fail("to delete its claim of "+j.ClusterID+": "+j.evict(j.ClusterID), "this join is void: "+
+			"another one has meanwhile given %s the cluster ID %s", j.Member.Name, p.Spec.Value)
 	}
 	j.Say("%s: its cluster ID is %s", j.Member.Name, j.ClusterID)
 	return nil

@@ -296,6 +296,20 @@ func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
 	}
 }
 
+// TestOfTwoJoinsAtOnceOneNamesTheCluster: the other fails before it touches the agent, and names its claim.
+func TestOfTwoJoinsAtOnceOneNamesTheCluster(t *testing.T) {
+	for value, fails := range map[string]bool{"east": true, "west": false} {
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
+			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}}
+		err := j.name(t.Context())
+		if (err != nil) != fails || fails && !strings.Contains(err.Error(), "kubectl clusterset evict west") {
+			t.Errorf("the other one made it %s: %v", value, err)
+		}
+	}
+}
+
 // TestWhoIsInTheWrongClusterIsToldWhichItIs: contexts of merged kubeconfigs may lead to one cluster.
 func TestWhoIsInTheWrongClusterIsToldWhichItIs(t *testing.T) {
 	member := &cluster.Cluster{Name: "this cluster", Config: &rest.Config{Host: "https://east.example:6443"}}
