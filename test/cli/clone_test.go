@@ -30,6 +30,7 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 		return append(command, "--context", "clone", "--hub-context", "hub")
 	}
 	const patience = "--timeout=60s" // in it an agent starts, comes to lead, and sees its rival renew
+	e.refused(t, []string{"this cluster may be a clone"}, in("join", "--renew", "--timeout=15s")...)
 	e.refused(t, []string{"this cluster may be a clone"},
 		in("leave", "--yes", patience)...)
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little

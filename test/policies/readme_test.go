@@ -121,6 +121,49 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 	}
 }
 
+// The commands of docs/operate.md save the settings of a ClusterSet, and restore them in one that init has created.
+func TestSettingsOfALostHubAreRestored(t *testing.T) {
+	e := setUp(t)
+	root, err := lab.Root()
+	must(t, err)
+	var save, restore string
+	for _, block := range commands(t, filepath.Join(root, "docs/operate.md")) {
+		block = strings.ReplaceAll(block, " --context=hub", "")
+		switch {
+		case strings.Contains(block, "> spec.json"):
+			save = block
+		case strings.Contains(block, "cat spec.json"):
+			restore = block
+		}
+	}
+	dir := t.TempDir()
+	run := func(script string) string {
+		t.Helper()
+		out, err := e.shell(t.Context(), dir, script)
+		if err != nil {
+			t.Fatalf("%s\n%v\n%s", script, err, out)
+		}
+		return out
+	}
+	var before hubv1alpha1.ClusterSet
+	must(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: home, Name: home}, &before))
+	initial := func() { e.setClusterSet(t, func(s *hubv1alpha1.ClusterSet) { s.Spec = before.Spec }) }
+	t.Cleanup(initial)
+	e.setClusterSet(t, func(s *hubv1alpha1.ClusterSet) {
+		s.Spec.Namespaces = hubv1alpha1.NamespaceRules{Deny: []string{}}
+		s.Spec.DeclaredImports, s.Spec.Lease.OnExpiry = hubv1alpha1.DeclaredImportsFill, hubv1alpha1.ExpiryKeep
+		s.Spec.VIPs.Mode, s.Spec.VIPs.Pools = hubv1alpha1.VIPModePreferred, []string{"10.200.0.0/13"}
+	})
+	const show = "kubectl -n clusterset get clusterset clusterset -o jsonpath='{.spec}'"
+	want := run(show)
+	run(save)
+	initial()
+	run(restore)
+	if got := run(show); got != want {
+		t.Errorf("restored is\n%s, want\n%s", got, want)
+	}
+}
+
 // The kustomization that the README tells to write sets what it is for.
 func TestREADMEsKustomizationSetsImageAndID(t *testing.T) {
 	e := setUp(t)

@@ -171,7 +171,8 @@ var faults = []struct {
 		"kubectl clusterset --context=east doctor --hub-context=HUB"},
 	{"evicted, with 64 exports", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
-		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
+		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
+			At: metav1.NewTime(now.Add(-10 * time.Minute))}}
 		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
 		s.Member.Leases[1] = lease(clusterset.LeaseRenewed, 10*time.Minute)
 		for i := range 63 {
@@ -224,6 +225,11 @@ var faults = []struct {
 	}, "x the cluster that you named as the hub is not this cluster's hub: the agent uses the hub at " +
 		"https://hub.example",
 		""},
+	{"another hub, which it left long ago", all, func(s *snapshot.Snapshot) {
+		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
+		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
+			At: metav1.NewTime(now.Add(-time.Hour))}}
+	}, "x the cluster that you named as the hub is not this cluster's hub", ""},
 	{"another cluster has expired", all, expire,
 		"x cluster west has expired: it has not renewed its Lease on the hub since 2026-01-02T03:04:05Z or earlier; " +
 			"clients here do not get its endpoints (onExpiry: Remove)",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -115,14 +116,20 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
 }
 
-// Expired reports whether a Lease was not renewed for its duration, at now of its API server's clock. A Lease that does
-// not show when it was renewed, or for how long, has expired.
-func Expired(lease *coordinationv1.Lease, now time.Time) bool {
-	at, _, ok := Renewed(lease)
+// Expiry returns when a Lease expires unless it is renewed, by its API server's clock. ok is false if the Lease does
+// not show when it was renewed, or for how long.
+func Expiry(lease *coordinationv1.Lease) (at time.Time, ok bool) {
+	at, _, ok = Renewed(lease)
 	if !ok || lease.Spec.LeaseDurationSeconds == nil {
-		return true
+		return at, false
 	}
-	return now.Sub(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
+	return at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second), true
+}
+
+// Expired reports whether a Lease has expired, at now of its API server's clock, or does not show that it has not.
+func Expired(lease *coordinationv1.Lease, now time.Time) bool {
+	at, ok := Expiry(lease)
+	return !ok || now.After(at)
 }
 
 // HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among
@@ -160,6 +167,18 @@ func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
 	return ok && !expired && (lease == nil || Expired(lease, hubNow))
+}
+
+// revoked is how long after its departure a member may still seem to renew its Lease: clocks differ by up to a minute,
+// and API servers accept a token for some seconds after its account is gone.
+const revoked = 2 * time.Minute
+
+// Departed reports whether a ClusterSet lists a member as departed, and its agent has not renewed its Lease since, by
+// the member's leases. A hub lists a departure forever, also of a cluster that has joined another hub since.
+func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease) bool {
+	d := Find(set.Status.Departed, func(d *hubv1alpha1.Departure) bool { return d.ClusterID == id })
+	renewed, _, ok := HubSeen(leases, time.Time{})
+	return d != nil && (!ok || renewed.Before(d.At.Add(revoked)))
 }
 
 // RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the

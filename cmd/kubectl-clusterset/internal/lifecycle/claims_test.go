@@ -24,6 +24,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // profile is a ClusterProfile of the cluster uid: used, or made by join.
@@ -69,7 +70,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 	for _, annotation := range []string{clusterset.AnnotationClusterUID, clusterset.AnnotationJoiningUID} {
 		for set, flag := range map[string]string{"blue": " --hub-namespace=blue", DefaultHubNamespace: ""} {
 			j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
-			j.setProperty = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: set}}
+			j.hubNamespace = set
 			j.chooseNamespace(j.state)
 			want := "kubectl clusterset evict east --hub-context=HUB" + flag
 			if err := j.taken(profile("east", annotation, "other")); err == nil ||
@@ -312,14 +313,29 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
 	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"),
 		profile("third", clusterset.AnnotationJoiningUID, "uid")))
-	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{uid: "uid",
-		id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
-		setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
-	if err := l.claimed(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.evicted(t.Context()); err != nil || !l.Force {
-		t.Errorf("evicted: %v, %v", l.Force, err)
+	renewed := metav1.NowMicro()
+	for what, c := range map[string]struct {
+		here    []client.Object
+		evicted bool
+	}{
+		"the agent has renewed nothing since": {nil, true},
+		"it renews its Lease on another hub": {[]client.Object{&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed,
+				ManagedFields: []metav1.ManagedFieldsEntry{{Operation: "Update", APIVersion: "coordination.k8s.io/v1",
+					Time: &metav1.Time{Time: renewed.Time}, FieldsType: "FieldsV1",
+					FieldsV1: metav1.NewFieldsV1("{}")}}},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}}, false},
+	} {
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, c.here...)},
+			state: state{uid: "uid",
+				id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
+				setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
+		if err := l.claimed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.evicted(t.Context()); (err == nil) != c.evicted || l.Force != c.evicted {
+			t.Errorf("%s: %v, %v", what, l.Force, err)
+		}
 	}
 }
 
@@ -327,7 +343,9 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
 	o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "other"),
 		&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}))
-	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}},
+	member := inMemory(interceptor.Funcs{})
+	member.Name = "this cluster"
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member},
 		state: state{uid: "uid",
 			id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
 			setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}

@@ -40,8 +40,15 @@ const (
 	tokenKey      = "token"
 )
 
-// credentials requests a token from the hub and writes the agent's Secret.
+// mounted is where deploy/member mounts the Secret's kubeconfig.
+const mounted = "/etc/clusterset/hub/kubeconfig"
+
+// credentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
 func (j *join) credentials(ctx context.Context) error {
+	if j.file != "" {
+		j.Say("%s: the agent keeps the credentials that it has in %s", j.Member.Name, j.file)
+		return nil
+	}
 	seconds := int64(j.lifetime() / time.Second)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace,
 		Name: clusterset.AccountPrefix + j.ClusterID}}
@@ -197,7 +204,8 @@ func (j *join) lifetime() time.Duration {
 }
 
 // await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub, at
-// the address of the new credentials: it keeps a connection that works until that one does.
+// the address of the new credentials: it keeps a connection that works until that one does. In a clone, the original's
+// agent renews that Lease, and what the clone has stored is of another renewal.
 func (j *join) await(ctx context.Context) error {
 	d, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
@@ -216,6 +224,11 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
+		stored, err := kube.Get[*coordinationv1.Lease](ctx, j.Member, types.NamespacedName{
+			Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
+		if err != nil {
+			return false, "", err
+		}
 		known, err := cluster.MembershipOf(ctx, j.Member)
 		if err != nil {
 			return false, "", err
@@ -226,7 +239,10 @@ func (j *join) await(ctx context.Context) error {
 			why = whyNoMember(ctx, j.Member)
 		case lease == nil || j.lease != nil && lease.ResourceVersion == j.lease.ResourceVersion:
 			why = "it has not renewed its Lease on the hub yet"
-		case used != "" && used != j.server:
+		case stored == nil || stored.Annotations[clusterset.AnnotationRenewed] != kube.Version(lease):
+			why = "another agent renews Lease " + j.ClusterID + " on the hub: this cluster may be a clone. In " +
+				"a clone: " + j.Flags.Here("kubectl clusterset leave --force")
+		case used != "" && j.server != "" && used != j.server:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
 				"credentials; after that, the agent does not reach the hub there. To go back: %s", used, j.server,
 				j.Flags.Here(facts.Join+" --renew --hub-server "+used))

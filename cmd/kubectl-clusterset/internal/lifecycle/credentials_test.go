@@ -193,7 +193,9 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		lease := func(namespace, name string) *coordinationv1.Lease {
 			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		}
-		member := inMemory(interceptor.Funcs{}, lease(kube.SystemNamespace, clusterset.LeaseRenewed),
+		renewed := lease(kube.SystemNamespace, clusterset.LeaseRenewed)
+		renewed.Annotations = map[string]string{clusterset.AnnotationRenewed: "999 of "} // the fake client's version
+		member := inMemory(interceptor.Funcs{}, renewed,
 			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
 				Status: hubv1alpha1.MembershipStatus{Hub: used}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
@@ -205,6 +207,27 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		if waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) || waits == (err == nil) ||
 			waits != strings.Contains(said, "--renew --hub-server "+was) {
 			t.Errorf("with the hub at %q: %v", used, err)
+		}
+	}
+}
+
+// TestID4ACloneIsNoMemberByItsOriginalsRenewals: its ClusterProperty and Membership are the original's, from a backup.
+func TestID4ACloneIsNoMemberByItsOriginalsRenewals(t *testing.T) {
+	for _, renew := range []bool{false, true} {
+		renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+			Name: clusterset.LeaseRenewed, Annotations: map[string]string{clusterset.AnnotationRenewed: "1 of "}}}
+		member := inMemory(interceptor.Funcs{}, renewed,
+			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+				Status: hubv1alpha1.MembershipStatus{Hub: "https://hub"}},
+			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
+		o, _ := options(inMemory(interceptor.Funcs{}, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "blue", Name: "east"}}))
+		o.Timeout = 100 * time.Millisecond
+		before := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: renew},
+			server: "https://hub", lease: before}
+		if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), "this cluster may be a clone") {
+			t.Errorf("renew %v: %v", renew, err)
 		}
 	}
 }

@@ -76,11 +76,11 @@ func (o *Options) isMember(ctx context.Context, now time.Time) error {
 	if role.MemberOf != o.HubNamespace || slices.Contains(role.HubOf, o.HubNamespace) {
 		return nil
 	}
-	var leases coordinationv1.LeaseList
-	if err := o.Hub.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return o.Hub.Failed(err, "listing Leases")
+	kept, err := leases(ctx, o.Hub)
+	if err != nil {
+		return err
 	}
-	if _, expired, known := facts.HubSeen(leases.Items, now); !known || expired {
+	if _, expired, known := facts.HubSeen(kept, now); !known || expired {
 		return nil
 	}
 	return report.Fail("name that hub with --hub-context; for another ClusterSet: --hub-namespace",

@@ -43,22 +43,24 @@ const maxSkew = time.Minute
 type join struct {
 	*JoinOptions
 	state
-	set      string         // the ClusterSet's name
-	departed bool           // the ClusterSet lists this cluster as departed
-	kept     *corev1.Secret // the member's current credentials
-	server   string         // the hub's URL in the new credentials
-	hubSide  []*unstructured.Unstructured
-	here     []*unstructured.Unstructured
-	mine     bool                  // the claim existed before this run
-	lease    *coordinationv1.Lease // its Lease on the hub before this run, or nil
-	now      time.Time             // of the member's API server's clock
-	hubNow   time.Time
+	set     string // the ClusterSet's name
+	hubSet  *hubv1alpha1.ClusterSet
+	kept    *corev1.Secret // the member's current credentials
+	server  string         // the hub's URL in the new credentials, "" if there are none
+	file    string         // has the agent's credentials, if somebody set another than the Secret's
+	hubSide []*unstructured.Unstructured
+	here    []*unstructured.Unstructured
+	mine    bool                  // the claim existed before this run
+	lease   *coordinationv1.Lease // its Lease on the hub before this run, or nil
+	now     time.Time             // of the member's API server's clock
+	hubNow  time.Time
 }
 
 // state is a cluster's identity and membership.
 type state struct {
 	uid             string // of kube-system
 	id, setProperty *aboutv1beta1.ClusterProperty
+	hubNamespace    string // of its ClusterSet, or of the one that its agent joins or has left; "" if nothing shows it
 }
 
 // Join makes a cluster a member. It claims the cluster ID on the hub before it writes to the cluster. With Renew, it
@@ -75,7 +77,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.credentials}
+	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
@@ -125,19 +127,19 @@ func (j *join) preflight(ctx context.Context) (err error) {
 // another one.
 func (j *join) sameHub(ctx context.Context) error {
 	was := j.keptAddress()
-	if j.setProperty == nil || j.departed || was == nil {
+	if j.setProperty == nil || was == nil {
 		return nil
 	}
-	var kept coordinationv1.LeaseList
-	if err := j.Member.List(ctx, &kept, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return j.Member.Failed(err, "listing Leases")
+	kept, err := leases(ctx, j.Member)
+	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept) ||
+		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
+		return err
 	}
-	if !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
-		return nil
-	}
-	return report.Fail("name that hub; if this one replaces it, stop the agent, and run this command again a minute "+
-		"later: "+j.Flags.Here(facts.ScaleAgent+"0"), "%s is a member, and its agent renews its Lease on another "+
-		"hub, at %s", j.Member.Name, was.Server)
+	expiry, _ := facts.Expiry(facts.Named(kept, clusterset.LeaseRenewed))
+	until := expiry.UTC().Format(time.RFC3339)
+	return report.Fail("name that hub; if this one replaces it, stop the agent: "+j.Flags.Here(facts.ScaleAgent+"0")+
+		"; then run this command again after "+until, "%s is a member, and its agent renewed its Lease on another hub"+
+		", at %s, until %s", j.Member.Name, was.Server, until)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -165,7 +167,19 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 		return s, c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
 	}
 	s.uid = string(system.UID)
-	s.id, s.setProperty, err = c.Properties(ctx)
+	if s.id, s.setProperty, err = c.Properties(ctx); err != nil {
+		return s, err
+	}
+	if s.setProperty != nil {
+		s.hubNamespace = s.setProperty.Spec.Value
+		return s, nil
+	}
+	known, err := cluster.MembershipOf(ctx, c)
+	if err != nil {
+		return s, err
+	}
+	agent, err := c.Container(ctx, manifest.AgentDeployment)
+	s.hubNamespace = cmp.Or(known.Status.HubNamespace, valueOf(agent, "hub-namespace"))
 	return s, err
 }
 
@@ -211,8 +225,7 @@ func (j *join) hubReady(ctx context.Context) error {
 		return report.Fail("keep one: "+j.Flags.AtHub("kubectl -n "+j.HubNamespace+" delete clusterset NAME"),
 			"namespace %s of the hub holds %d ClusterSets", j.HubNamespace, n)
 	}
-	j.set = sets.Items[0].Name
-	j.departed = j.id != nil && clusterset.Departed(&sets.Items[0], j.id.Spec.Value)
+	j.hubSet, j.set = &sets.Items[0], sets.Items[0].Name
 	return nil
 }
 
@@ -263,17 +276,23 @@ func (j *join) grant(ctx context.Context) error {
 	return j.Hub.Apply(ctx, without(j.hubSide, "ClusterProfile"), j.Say)
 }
 
+// install applies all but the agent's Deployment.
 func (j *join) install(ctx context.Context) error {
 	// That of an earlier membership may not be deleted yet.
 	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
 	}
 	j.Say("%s: applying kinds, policies and the agent", j.Member.Name)
-	return j.Member.Apply(ctx, j.here, j.Say)
+	return j.Member.Apply(ctx, without(j.here, "Deployment"), j.Say)
 }
 
-// name creates the ClusterProperty with the cluster ID, unless there is one. Leave deletes it only if join or the agent
-// created it.
+// start applies the agent. It follows name: of two joins at once, only the one that has named the cluster does it.
+func (j *join) start(ctx context.Context) error {
+	return j.Member.Apply(ctx, only(j.here, "Deployment"), j.Say)
+}
+
+// name creates the ClusterProperty with the cluster ID, unless there is one. It fails if another join has created it
+// meanwhile. Leave deletes it only if join or the agent created it.
 func (j *join) name(ctx context.Context) error {
 	if j.id != nil {
 		return nil
@@ -283,8 +302,15 @@ func (j *join) name(ctx context.Context) error {
 	err := cluster.Settled(ctx, func(ctx context.Context) error {
 		return j.Member.Create(ctx, p.DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		err = j.Member.Get(ctx, client.ObjectKeyFromObject(p), p)
+	}
+	switch {
+	case err != nil:
 		return j.Member.Failed(err, "creating ClusterProperty %s", p.Name)
+	case p.Spec.Value != j.ClusterID:
+		return report.Fail("to delete its claim of "+j.ClusterID+": "+j.evict(j.ClusterID), "this join is void: "+
+			"another one has meanwhile given %s the cluster ID %s", j.Member.Name, p.Spec.Value)
 	}
 	j.Say("%s: its cluster ID is %s", j.Member.Name, j.ClusterID)
 	return nil
@@ -396,6 +422,15 @@ func (j *join) render(ctx context.Context) error {
 	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image}
 	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, extraArgs(runs, "cluster-id", "hub-kubeconfig",
 		"hub-namespace")...)
+	if file := valueOf(runs, "hub-kubeconfig"); file != "" && file != mounted {
+		j.file = file
+		values.Args = append(values.Args, "--hub-kubeconfig="+file) // the last one counts
+		if j.Renew {
+			return report.Fail("renew it where the file comes from: "+report.DocsTokens, "the agent of %s has its "+
+				"credentials in %s, and not in Secret %s/%s", j.Member.Name, file, kube.SystemNamespace,
+				clusterset.SecretHub)
+		}
+	}
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
 		return err
 	}
@@ -413,13 +448,17 @@ func (j *join) render(ctx context.Context) error {
 
 // printAll is --dry-run. It omits what exists and would stay.
 func (j *join) printAll(ctx context.Context) error {
-	secret, _, err := j.credentialsOf("(issued by the hub)")
-	if err != nil {
-		return err
+	var here []*unstructured.Unstructured
+	if j.file == "" {
+		secret, _, err := j.credentialsOf("(issued by the hub)")
+		if err != nil {
+			return err
+		}
+		here = append(here, secret)
 	}
 	id := property(clusterset.PropertyID)
 	id.Object["spec"] = map[string]any{"value": j.ClusterID}
-	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
+	hub := j.hubSide
 	if j.Renew || j.mine {
 		hub = without(hub, "ClusterProfile")
 	}

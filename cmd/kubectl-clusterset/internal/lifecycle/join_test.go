@@ -62,6 +62,21 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
+	o, _ = options(inMemory(interceptor.Funcs{}))
+	own := inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", "agent",
+		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
+	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
+	err := errors.Join(j.render(t.Context()), j.credentials(t.Context()), j.readSecret(t.Context()))
+	if err != nil || j.kept != nil {
+		t.Errorf("with credentials of its own, it got a Secret: %v, %v", j.kept != nil, err)
+	}
+	check(j.here, "r/c:v1", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
+		"--cluster-id=east", "--reserved-cidrs=::/0", "--hub-kubeconfig=/vault/hub")
+	j.Renew = true
+	if err := j.render(t.Context()); err == nil || !strings.Contains(err.Error(), "/vault/hub") {
+		t.Errorf("join --renew: %v", err)
+	}
+
 	o, _ = options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v3", "hub")))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}}
 	if err := j.render(t.Context()); err != nil {
@@ -113,20 +128,21 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		here, there *coordinationv1.Lease
-		departed    bool
+		departed    time.Duration // ago; 0 if it has not
 		refused     bool
 	}{
 		"alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			false, true},
+			0, true},
+		"departed long ago, alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
+			nil, time.Hour, true},
 		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", time.Hour), false, true},
+			renewed("blue", "east", time.Hour), 0, true},
 		"alive on this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", 5*time.Second), false, false},
+			renewed("blue", "east", 5*time.Second), 0, false},
 		"evicted from this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			true, false},
-		"its hub is gone": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, false,
-			false},
-		"it has never been on one": {nil, nil, false, false},
+			30 * time.Second, false},
+		"its hub is gone":          {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, 0, false},
+		"it has never been on one": {nil, nil, 0, false},
 	} {
 		var here []client.Object
 		if c.here != nil {
@@ -134,16 +150,22 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		}
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		j := &join{
-			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...)},
+			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...), ClusterID: "east"},
 			kept:        kept,
 			lease:       c.there,
-			departed:    c.departed,
+			hubSet:      &hubv1alpha1.ClusterSet{},
 			now:         now,
 			hubNow:      now,
 		}
 		j.setProperty = &aboutv1beta1.ClusterProperty{}
+		if c.departed > 0 {
+			j.hubSet.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
+				At: metav1.NewTime(now.Add(-c.departed))}}
+		}
+		until := now.Add(35 * time.Second).UTC().Format(time.RFC3339) // its Lease lasts for 40 seconds
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
-			!strings.Contains(err.Error(), "https://prod") {
+			(!strings.Contains(err.Error(), "https://prod, until "+until) ||
+				!strings.Contains(err.Error(), "run this command again after "+until)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -270,6 +292,20 @@ func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
 		j.id = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "uid"}}
 		if err := j.chooseID(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestOfTwoJoinsAtOnceOneNamesTheCluster: the other fails before it touches the agent, and names its claim.
+func TestOfTwoJoinsAtOnceOneNamesTheCluster(t *testing.T) {
+	for value, fails := range map[string]bool{"east": true, "west": false} {
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
+			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}}
+		err := j.name(t.Context())
+		if (err != nil) != fails || fails && !strings.Contains(err.Error(), "kubectl clusterset evict west") {
+			t.Errorf("the other one made it %s: %v", value, err)
 		}
 	}
 }

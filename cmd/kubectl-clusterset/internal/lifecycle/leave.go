@@ -185,8 +185,8 @@ func (l *leave) claimed(ctx context.Context) error {
 	return nil
 }
 
-// evicted sets Force if the hub lists this cluster as departed. It returns an error if the hub does not know the
-// cluster at all, since that hub may be the wrong one.
+// evicted sets Force if this cluster has departed from the hub's ClusterSet. It returns an error if the hub does not
+// know the cluster at all, since that hub may be the wrong one.
 func (l *leave) evicted(ctx context.Context) error {
 	if l.Hub == nil || l.Force || l.setProperty == nil || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
 		return nil
@@ -200,8 +200,13 @@ func (l *leave) evicted(ctx context.Context) error {
 	if len(sets.Items) == 0 {
 		return l.noSet(ctx, remedy)
 	}
+	kept, err := leases(ctx, l.Member)
+	if err != nil {
+		return err
+	}
 	for i := range sets.Items {
-		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.setProperty.Spec.Value {
+		set := &sets.Items[i]
+		if set.Name == l.setProperty.Spec.Value && facts.Departed(set, l.id.Spec.Value, kept) {
 			l.Say("the hub: this cluster was evicted, so it leaves without the hub")
 			l.Force = true
 			return nil

@@ -220,6 +220,35 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 	}
 }
 
+// TestID4LeavingFindsItsClaimWithoutTheMembership: after clusterset.k8s.io is gone, or before it is there, the agent's
+// Membership or arguments name the ClusterSet's namespace.
+func TestID4LeavingFindsItsClaimWithoutTheMembership(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+	}))
+	defer server.Close()
+	member := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+		Status: hubv1alpha1.MembershipStatus{HubNamespace: "blue"}}
+	for what, left := range map[string]client.Object{
+		"Membership": member,
+		"agent":      runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace=blue"),
+		"two words":  runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace", "blue"),
+	} {
+		here := inMemory(interceptor.Funcs{}, left,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}},
+			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}})
+		here.Config = &rest.Config{Host: server.URL}
+		var out strings.Builder
+		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid")))
+		o.HubNamespace, o.DryRun = "", &out
+		err := Leave(t.Context(), &LeaveOptions{Options: *o, Member: here})
+		if err != nil || !strings.HasSuffix(out.String(), "\nClusterProfile blue/east\n") {
+			t.Errorf("%s: %v\n%s", what, err, out.String())
+		}
+	}
+}
+
 // TestID3WhatAMemberThatIsLeavingMayJoin: nothing, but its credentials may be replaced, because leaving needs the
 // hub unless it is forced. Each refusal names the remedy.
 func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {

@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,9 +50,8 @@ func (o *Options) chooseNamespace(s state) {
 	if o.HubNamespace != "" {
 		return
 	}
-	o.HubNamespace = DefaultHubNamespace
-	if s.setProperty != nil && s.setProperty.Spec.Value != DefaultHubNamespace {
-		o.HubNamespace = s.setProperty.Spec.Value
+	o.HubNamespace = cmp.Or(s.hubNamespace, DefaultHubNamespace)
+	if o.HubNamespace != DefaultHubNamespace {
 		o.Flags.HubNamespace = o.HubNamespace
 	}
 }
@@ -90,6 +91,13 @@ func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (clus
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil
+}
+
+// leases returns those in clusterset-system.
+func leases(ctx context.Context, c *cluster.Cluster) ([]coordinationv1.Lease, error) {
+	var out coordinationv1.LeaseList
+	err := c.List(ctx, &out, client.InNamespace(kube.SystemNamespace))
+	return out.Items, c.Failed(err, "listing Leases")
 }
 
 // object returns an object with nothing but its kind and name.
@@ -163,23 +171,41 @@ func (o *Options) image(runs *corev1.Container) (string, error) {
 
 // extraArgs returns the flags of the running container, with their values, except those in set.
 func extraArgs(runs *corev1.Container, set ...string) (out []string) {
+	eachFlag(runs, func(name, _ string, args []string) {
+		if !slices.Contains(set, name) {
+			out = append(out, args...)
+		}
+	})
+	return out
+}
+
+// valueOf returns the value of a flag of the running container, or "".
+func valueOf(runs *corev1.Container, flag string) (out string) {
+	eachFlag(runs, func(name, value string, _ []string) {
+		if name == flag {
+			out = value
+		}
+	})
+	return out
+}
+
+// eachFlag calls do for each flag of the running container, with the one or two arguments that it consists of.
+func eachFlag(runs *corev1.Container, do func(name, value string, args []string)) {
 	if runs == nil {
-		return nil
+		return
 	}
 	for i := 0; i < len(runs.Args); i++ {
 		first := i
-		name, _, whole := strings.Cut(strings.TrimLeft(runs.Args[i], "-"), "=")
+		name, value, whole := strings.Cut(strings.TrimLeft(runs.Args[i], "-"), "=")
 		if !strings.HasPrefix(runs.Args[i], "-") {
 			continue // the command
 		}
 		if !whole && i+1 < len(runs.Args) && !strings.HasPrefix(runs.Args[i+1], "-") {
-			i++ // its value
+			i++
+			value = runs.Args[i]
 		}
-		if !slices.Contains(set, name) {
-			out = append(out, runs.Args[first:i+1]...)
-		}
+		do(name, value, runs.Args[first:i+1])
 	}
-	return out
 }
 
 // all takes steps until one fails.

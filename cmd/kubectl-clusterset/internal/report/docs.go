@@ -9,6 +9,7 @@ const (
 	DocsReverse    = Docs + "corefile.md#reverse-names"
 	DocsNodeLocal  = Docs + "corefile.md#nodelocal-dns"
 	DocsHubDeleted = Docs + "troubleshoot.md#the-hub-controller-does-not-run"
+	DocsTokens     = Docs + "operate.md#tokens"
 	DocsLeaving    = Docs + "operate.md#leaving"
 	DocsRights     = Docs + "reference.md#rights"
 )
