@@ -103,11 +103,7 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
 	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
-	stated := s.own
-	if stated == nil {
-		stated = s.shown // the copy is lost
-	}
-	record.ExportedAt = exportedAt(s.export.CreationTimestamp, stated)
+	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.latest())
 	if w := s.shown; w != nil && w.Spec.Withdrawn && record.ExportedAt.Equal(w.Spec.ExportedAt) {
 		// The copy that said so is lost. Members that have missed the withdrawal must see another export.
 		record.ExportedAt = new(metav1.NewTime(record.ExportedAt.Add(time.Second)))
@@ -115,13 +111,19 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 	return record, leftOut, metav1.Condition{}
 }
 
+// latest returns the record that states this cluster's latest export: its copy, or the hub's if this cluster has lost
+// its copy, or has an earlier one, from a backup; nil if there is neither.
+func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
+	if s.own == nil || s.shown != nil && s.own.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
+		return s.shown
+	}
+	return s.own
+}
+
 // withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the
 // retention, so that other members have time to see it.
 func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
-	was := s.own
-	if was == nil || s.shown != nil && was.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
-		was = s.shown // this cluster has lost its copy, or has an earlier one, from a backup
-	}
+	was := s.latest()
 	switch {
 	case was == nil: // pages without a record
 		return hubv1alpha1.ServiceExportRecordSpec{Withdrawn: true}
