@@ -31,6 +31,8 @@ type decision struct {
 	export  clusterset.Export                   // the record as other members parse it
 	groups  []hubv1alpha1.EndpointGroup         // of each slice
 	valid   metav1.Condition
+	// unsure is set if a part is left out, and neither a copy nor the hub says yet what was exported last.
+	unsure bool
 }
 
 // decide returns what this cluster exports. An optional part that other members would refuse is left out, so that a
@@ -38,6 +40,7 @@ type decision struct {
 func decide(s *state, now time.Time) (d decision) {
 	var leftOut []error
 	d.record, leftOut, d.valid = s.exported()
+	d.unsure = len(leftOut) > 0 && s.own == nil && !s.seen
 	if d.exports = d.valid.Type == ""; d.exports {
 		export, err := parse(d.record, s.own)
 		if err != nil {
@@ -143,10 +146,10 @@ func (s *state) isWithdrawn(record *hubv1alpha1.ServiceExportRecordSpec) bool {
 
 // last returns what was exported last. A Service that was not exported goes to no other cluster.
 func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
-	if s.own == nil || s.own.Spec.Withdrawn {
-		return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}
+	if was := s.latest(); was != nil && !was.Spec.Withdrawn {
+		return &was.Spec
 	}
-	return &s.own.Spec
+	return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after
