@@ -404,3 +404,14 @@ func TestALabelIsNoShare(t *testing.T) {
 		t.Errorf("endpoints of %s stay", got)
 	}
 }
+
+// TestASliceWithAShortNameIsNoneOfOurs: a user has given it the agent's labels. It stays, as the rest of its cluster's
+// share does.
+func TestASliceWithAShortNameIsNoneOfOurs(t *testing.T) {
+	objects := imported("a")
+	mine := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	mine.Namespace, mine.Name, mine.Labels = "shop", "mine", maps.Clone(objects[0].GetLabels())
+	if got, _, _ := pass(t, plane(t, kube.Local, append(objects, mine)...), nil); got != "a a" {
+		t.Errorf("endpoints of %q stay, want both slices of a", got)
+	}
+}
