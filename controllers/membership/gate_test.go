@@ -42,10 +42,14 @@ type world struct {
 	lost        bool
 	hubRefuses  error
 	token       string
-	membersHere int // how often the policy of this cluster still says no
+	membersHere int             // how often the policy of this cluster still says no
+	refused     map[string]bool // by name: a webhook of both clusters fails for them
 }
 
-var errBroken = errors.New("broken")
+var (
+	errBroken  = errors.New("broken")
+	errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
+)
 
 func (w *world) write(do func() error) error {
 	w.writes++
@@ -82,6 +86,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 				return w.write(func() error { return c.Create(ctx, o, opts...) })
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if w.refused[o.GetName()] {
+					return errWebhook
+				}
 				return w.write(func() error { return c.Update(ctx, o, opts...) })
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
@@ -89,6 +96,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 				return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if w.refused[o.GetName()] {
+					return errWebhook
+				}
 				return w.write(func() error { return c.Delete(ctx, o, opts...) })
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
@@ -353,4 +363,32 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOneRefusalHoldsUpNoOther: what a webhook refuses is tried again, and the rest is withdrawn and taken down.
+func TestOneRefusalHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	record := get[*hubv1alpha1.ServiceExportRecord](t, w.hub, "blue", "web.shop.east").DeepCopy()
+	record.Name, record.ResourceVersion = "a.shop.east", ""
+	service := &corev1.Service{ObjectMeta: named("a", derived.Name("a", "web"))}
+	service.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	service.Annotations = map[string]string{derived.AnnotationImport: "a/web"}
+	if err := errors.Join(w.hub.Create(t.Context(), record), w.local.Create(t.Context(), service)); err != nil {
+		t.Fatal(err)
+	}
+	w.wish(t, "true")
+	w.refused = map[string]bool{record.Name: true}
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, errWebhook) || !w.withdrawn(t) || len(w.gone(t)) < 2 {
+		t.Errorf("a record is refused: %v; the other one is withdrawn: %v; here: %v", err, w.withdrawn(t), w.gone(t))
+	}
+	w.refused = map[string]bool{service.Name: true}
+	want := "[*v1.ServiceList: 2, want 1]"
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, errWebhook) || fmt.Sprint(w.gone(t)) != want {
+		t.Errorf("a Service is refused: %v; here: %v, want %s", err, w.gone(t), want)
+	}
+	w.refused = nil
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, ErrLeft) || len(w.gone(t)) > 0 {
+		t.Errorf("nothing is refused: %v; here: %v", err, w.gone(t))
+	}
 }
