@@ -45,7 +45,6 @@ func (g *Gate) deleteRenewed(ctx context.Context) error {
 func (g *Gate) clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	ourSlices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
-	everywhere := client.InNamespace(metav1.NamespaceAll)
 	ourLeases := &client.ListOptions{
 		Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
 	remove := func(o client.Object) error { return kube.Delete(ctx, g.Local, o) }
@@ -63,6 +62,12 @@ func (g *Gate) clean(ctx context.Context) error {
 		return remove(o)
 	}
 	foreign := map[types.NamespacedName]bool{}
+	if err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+		foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
+		return nil
+	}); err != nil {
+		return err
+	}
 	var errs []error
 	for _, kind := range []struct {
 		list   client.ObjectList
@@ -75,20 +80,21 @@ func (g *Gate) clean(ctx context.Context) error {
 		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, ourLeases, removeLease},
-		{&mcsv1beta1.ServiceImportList{}, everywhere, func(o client.Object) error {
-			foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
-			if kube.Filled(o) {
-				return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
-			}
-			return nil
-		}},
-		{&mcsv1beta1.ServiceExportList{}, everywhere, func(o client.Object) error {
-			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
-		}},
 	} {
 		errs = append(errs, kube.ForEach(ctx, g.Local, kind.list, kind.do, kind.option))
 	}
-	errs = append(errs, g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours))
+	err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+		return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
+	})
+	if err == nil { // else a filled import must still say whose the conditions are
+		err = kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+			if !kube.Filled(o) {
+				return nil
+			}
+			return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
+		})
+	}
+	errs = append(errs, err, g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours))
 	// The agent's ServiceCIDRs stay while ordinary Services have addresses in them.
 	errs = append(errs, g.cleanOptional(ctx, &networkingv1.ServiceCIDRList{}, func(o client.Object) error {
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {

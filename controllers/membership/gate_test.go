@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -246,12 +247,15 @@ func (w *world) settled(t *testing.T) {
 	names := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-web")}
 	others := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-other")}
 	imp.Labels, slice.Labels, lease.Labels, names.Labels = ours, ours, ours, ours
+	declared := &mcsv1beta1.ServiceImport{ObjectMeta: named("shop", "declared")}
+	declared.Annotations = map[string]string{imports.AnnotationFilled: ""}
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "web")}
 	export.Status.Conditions = []metav1.Condition{
 		{Type: "Valid", Status: "True"},
 		{Type: "Ready", Status: "True"},
 		{Type: "example.org/Other", Status: "True"},
 	}
+	filled := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "declared"), Status: *export.Status.DeepCopy()}
 	record := func(ns, id string) *hubv1alpha1.ServiceExportRecord {
 		r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: named(ns, "web.shop."+id)}
 		r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = id, "shop", "web", 7
@@ -265,8 +269,8 @@ func (w *world) settled(t *testing.T) {
 		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),
 		Data:       map[string][]byte{"token": []byte("t")},
 	}
-	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export, names, others,
-		record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
+	for _, o := range []client.Object{derivedService, copied, imp, declared, slice, lease, leader, export, filled,
+		names, others, record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
 		if err := w.local.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +308,7 @@ func count(t *testing.T, in client.Client, list client.ObjectList) int {
 func (w *world) gone(t *testing.T) (wrong []string) {
 	t.Helper()
 	for what, want := range map[client.ObjectList]int{
-		&mcsv1beta1.ServiceImportList{}: 0, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
+		&mcsv1beta1.ServiceImportList{}: 1, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
 		&hubv1alpha1.ServiceExportRecordList{}: 0, &coordinationv1.LeaseList{}: 1,
 		&externaldnsv1alpha1.DNSEndpointList{}: 1,
 	} {
@@ -312,9 +316,14 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))
 		}
 	}
-	if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", "web").Status.Conditions; len(c) != 1 ||
-		c[0].Type != "example.org/Other" {
-		wrong = append(wrong, fmt.Sprintf("conditions %v", c))
+	for _, name := range []string{"web", "declared"} {
+		if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", name).Status.Conditions; len(c) != 1 ||
+			c[0].Type != "example.org/Other" {
+			wrong = append(wrong, fmt.Sprintf("conditions of %s: %v", name, c))
+		}
+	}
+	if kube.Filled(get[*mcsv1beta1.ServiceImport](t, w.local, "shop", "declared")) {
+		wrong = append(wrong, "an import is still filled")
 	}
 	return wrong
 }
@@ -340,7 +349,7 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 			func(err error) {
 				left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue",
 					"east").Annotations[clusterset.AnnotationLeft] != ""
-				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 0 && !w.withdrawn(t) {
+				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 1 && !w.withdrawn(t) {
 					t.Errorf("nothing is withdrawn, and imports are gone: %v", err)
 				}
 				if w.property(t, clusterset.PropertySet) == "" && (!left || !w.withdrawn(t) || len(w.gone(t)) > 0) {
