@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -224,8 +223,7 @@ func (c Config) gatherCopies(ctx context.Context, s *state) error {
 	}
 	for i := range copies.Items {
 		rec := &copies.Items[i]
-		imported := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
-		s.foreign = s.foreign || imported != nil && imported.Reason == hubv1alpha1.ReasonNotOwned
+		s.foreign = s.foreign || kube.NotOwned(rec)
 		if rec.Spec.ClusterID == c.Cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {
