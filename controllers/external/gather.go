@@ -49,7 +49,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	s.copies, s.slices, s.concerned = copies.Items, existing.Items, len(existing.Items) > 0
 	for i := range s.copies {
 		s.concerned = s.concerned || s.copies[i].Spec.External != nil
-		s.foreign = s.foreign || isNotOwned(&s.copies[i])
+		s.foreign = s.foreign || kube.NotOwned(&s.copies[i])
 	}
 	if !s.concerned {
 		return s, nil

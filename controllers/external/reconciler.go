@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -211,11 +210,6 @@ func (r *reconciler) reportRefused(s *snapshot, d *discoveryv1.EndpointSlice, er
 			d.Name, sourceCluster(d), err))
 	}
 	return err
-}
-
-func isNotOwned(rec *hubv1alpha1.ServiceExportRecord) bool {
-	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
-	return c != nil && c.Reason == hubv1alpha1.ReasonNotOwned
 }
 
 func sourceCluster(slice *discoveryv1.EndpointSlice) string {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -185,15 +186,15 @@ func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.P
 	return out, nil
 }
 
-// deleteRecords deletes a member's records and its Lease.
+// deleteRecords deletes a member's records and its Lease. It returns the first error; the other records go all the
+// same.
 func (r *reconciler) deleteRecords(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
+	var first error
 	for i := range records {
-		if err := kube.Delete(ctx, r.Hub, &records[i]); err != nil {
-			return err
-		}
+		first = cmp.Or(first, kube.Delete(ctx, r.Hub, &records[i]))
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: id}}
-	return kube.DeleteNamed(ctx, r.Live, r.Hub, lease)
+	return cmp.Or(first, kube.DeleteNamed(ctx, r.Live, r.Hub, lease))
 }
 
 // newest returns the creation time of the newest record, or zero if there is none. It is a time of the hub's clock,

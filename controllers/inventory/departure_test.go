@@ -1,11 +1,19 @@
 package inventory
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
@@ -51,5 +59,40 @@ func TestNewestDeparturesAreKept(t *testing.T) {
 	if n := len(s.Departed); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" ||
 		s.Departed[n-1].ClusterID != "c204" {
 		t.Errorf("%d departures, from %s to %s", n, s.Departed[0].ClusterID, s.Departed[n-1].ClusterID)
+	}
+}
+
+// TestOneRefusalHoldsUpNoOther: all other records of an evicted member go.
+func TestOneRefusalHoldsUpNoOther(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientscheme.AddToScheme(scheme), hubv1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	webhook := errors.New("failed calling webhook")
+	objects := []client.Object{
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "east"}},
+	}
+	for _, name := range []string{"a.shop.east", "b.shop.east", "c.shop.east"} {
+		objects = append(objects, &hubv1alpha1.ServiceExportRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: name}})
+	}
+	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetName() == "b.shop.east" {
+				return webhook
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	}).Build()
+	r := &reconciler{Config: Config{Namespace: "clusterset", Hub: hub, Live: hub}}
+	records, err := r.listRecords(t.Context(), "east")
+	if err != nil || len(records) != 3 {
+		t.Fatal(err, records)
+	}
+	if err := r.deleteRecords(t.Context(), "east", records); !errors.Is(err, webhook) {
+		t.Errorf("the error is %v", err)
+	}
+	if left, err := r.listRecords(t.Context(), "east"); err != nil || len(left) != 1 {
+		t.Errorf("%v, left: %v", err, left)
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,20 +38,27 @@ func Get[T interface {
 // pageSize limits how many objects of a large clusterset are in memory at once.
 const pageSize = 500
 
-// ForEach calls do with every object of a kind, and ends with its first error. The list is empty, and stays so: it says
-// which kind.
+// ForEach calls do with every object of a kind, and returns its first error. It goes on after what an API server
+// answers, because that may be about one object. The list is empty, and stays so: it says which kind.
 func ForEach(
 	ctx context.Context, from client.Reader, list client.ObjectList, do func(client.Object) error,
 	opts ...client.ListOption,
-) error {
+) (first error) {
 	for next := ""; ; {
 		page := list.DeepCopyObject().(client.ObjectList) // JSON decoded into used memory keeps what it does not name
 		if err := from.List(ctx, page, append(opts, client.Limit(pageSize), client.Continue(next))...); err != nil {
-			return err
+			return cmp.Or(first, err)
 		}
-		err := meta.EachListItem(page, func(o runtime.Object) error { return do(o.(client.Object)) })
-		if next = page.GetContinue(); err != nil || next == "" {
+		err := meta.EachListItem(page, func(o runtime.Object) error {
+			err := do(o.(client.Object))
+			first = cmp.Or(first, err)
+			if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+				return nil
+			}
 			return err
+		})
+		if next = page.GetContinue(); err != nil || next == "" {
+			return first
 		}
 	}
 }

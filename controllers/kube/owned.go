@@ -5,10 +5,12 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 )
@@ -24,6 +26,12 @@ func Owned(o client.Object) bool {
 		label = discoveryv1.LabelManagedBy
 	}
 	return o.GetLabels()[label] == Manager
+}
+
+// NotOwned reports whether a copy says that another program owns an object that the import needs (I10).
+func NotOwned(copied *hubv1alpha1.ServiceExportRecord) bool {
+	c := meta.FindStatusCondition(copied.Status.Conditions, hubv1alpha1.ConditionImported)
+	return c != nil && c.Reason == hubv1alpha1.ReasonNotOwned
 }
 
 // Writable reports whether the agent may write an object: it is Owned, or it has AnnotationAdopt.

@@ -70,6 +70,16 @@ func (p Published) Page(of *hubv1alpha1.ServiceExportRecord, number int32) *hubv
 	return p.Pages[clusterset.PageName(number, o.ServiceName, o.ServiceNamespace, o.ClusterID)]
 }
 
+// PagesOf returns the valid pages that a record states, by number. all is false if one is missing.
+func (p Published) PagesOf(rec *hubv1alpha1.ServiceExportRecord) (pages []*hubv1alpha1.EndpointPage, all bool) {
+	for i := range rec.Spec.Pages {
+		if page := p.Page(rec, i); page != nil && clusterset.ParsePage(page) == nil {
+			pages = append(pages, page)
+		}
+	}
+	return pages, len(pages) == int(rec.Spec.Pages)
+}
+
 // Groups returns the endpoints that a cluster's record states. all is false if a part of them is missing.
 func (p Published) Groups(cluster string) (groups []hubv1alpha1.EndpointGroup, all bool) {
 	rec := p.Records[cluster]
@@ -79,13 +89,9 @@ func (p Published) Groups(cluster string) (groups []hubv1alpha1.EndpointGroup, a
 	if rec.Spec.Pages == 0 {
 		return rec.Spec.Endpoints, true
 	}
-	all = true
-	for i := range rec.Spec.Pages {
-		if page := p.Page(rec, i); page != nil && clusterset.ParsePage(page) == nil {
-			groups = append(groups, page.Spec.EndpointGroup)
-		} else {
-			all = false
-		}
+	pages, all := p.PagesOf(rec)
+	for _, page := range pages {
+		groups = append(groups, page.Spec.EndpointGroup)
 	}
 	return groups, all
 }

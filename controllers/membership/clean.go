@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,11 +41,10 @@ func (g *Gate) deleteRenewed(ctx context.Context) error {
 	return kube.DeleteNamed(ctx, g.Local, g.Local, &coordinationv1.Lease{ObjectMeta: name})
 }
 
-// clean is Clean without deleteRenewed.
+// clean is Clean without deleteRenewed. What an API server refuses holds up nothing of other kinds.
 func (g *Gate) clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	ourSlices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
-	everywhere := client.InNamespace(metav1.NamespaceAll)
 	ourLeases := &client.ListOptions{
 		Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
 	remove := func(o client.Object) error { return kube.Delete(ctx, g.Local, o) }
@@ -62,6 +62,13 @@ func (g *Gate) clean(ctx context.Context) error {
 		return remove(o)
 	}
 	foreign := map[types.NamespacedName]bool{}
+	if err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+		foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
+		return nil
+	}); err != nil {
+		return err
+	}
+	var errs []error
 	for _, kind := range []struct {
 		list   client.ObjectList
 		option client.ListOption
@@ -73,26 +80,23 @@ func (g *Gate) clean(ctx context.Context) error {
 		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, ourLeases, removeLease},
-		{&mcsv1beta1.ServiceImportList{}, everywhere, func(o client.Object) error {
-			foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
-			if kube.Filled(o) {
-				return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
-			}
-			return nil
-		}},
-		{&mcsv1beta1.ServiceExportList{}, everywhere, func(o client.Object) error {
-			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
-		}},
 	} {
-		if err := kube.ForEach(ctx, g.Local, kind.list, kind.do, kind.option); err != nil {
-			return err
-		}
+		errs = append(errs, kube.ForEach(ctx, g.Local, kind.list, kind.do, kind.option))
 	}
-	if err := g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours); err != nil {
-		return err
+	err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+		return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
+	})
+	if err == nil { // else a filled import must still say whose the conditions are
+		err = kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+			if !kube.Filled(o) {
+				return nil
+			}
+			return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
+		})
 	}
+	errs = append(errs, err, g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours))
 	// The agent's ServiceCIDRs stay while ordinary Services have addresses in them.
-	return g.cleanOptional(ctx, &networkingv1.ServiceCIDRList{}, func(o client.Object) error {
+	errs = append(errs, g.cleanOptional(ctx, &networkingv1.ServiceCIDRList{}, func(o client.Object) error {
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
 			if err := g.Local.Update(ctx, o); err != nil {
 				return client.IgnoreNotFound(err)
@@ -102,7 +106,8 @@ func (g *Gate) clean(ctx context.Context) error {
 			return nil
 		}
 		return remove(o)
-	})
+	}))
+	return errors.Join(errs...)
 }
 
 // cleanOptional calls do with every object of a kind. Without this kind, or without the right to it, the agent has made

@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -42,10 +43,14 @@ type world struct {
 	lost        bool
 	hubRefuses  error
 	token       string
-	membersHere int // how often the policy of this cluster still says no
+	membersHere int             // how often the policy of this cluster still says no
+	refused     map[string]bool // by name: a webhook of both clusters fails for them
 }
 
-var errBroken = errors.New("broken")
+var (
+	errBroken  = errors.New("broken")
+	errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
+)
 
 func (w *world) write(do func() error) error {
 	w.writes++
@@ -82,6 +87,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 				return w.write(func() error { return c.Create(ctx, o, opts...) })
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if w.refused[o.GetName()] {
+					return errWebhook
+				}
 				return w.write(func() error { return c.Update(ctx, o, opts...) })
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
@@ -89,6 +97,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 				return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if w.refused[o.GetName()] {
+					return errWebhook
+				}
 				return w.write(func() error { return c.Delete(ctx, o, opts...) })
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
@@ -236,12 +247,15 @@ func (w *world) settled(t *testing.T) {
 	names := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-web")}
 	others := &externaldnsv1alpha1.DNSEndpoint{ObjectMeta: named("shop", "external-other")}
 	imp.Labels, slice.Labels, lease.Labels, names.Labels = ours, ours, ours, ours
+	declared := &mcsv1beta1.ServiceImport{ObjectMeta: named("shop", "declared")}
+	declared.Annotations = map[string]string{imports.AnnotationFilled: ""}
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "web")}
 	export.Status.Conditions = []metav1.Condition{
 		{Type: "Valid", Status: "True"},
 		{Type: "Ready", Status: "True"},
 		{Type: "example.org/Other", Status: "True"},
 	}
+	filled := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "declared"), Status: *export.Status.DeepCopy()}
 	record := func(ns, id string) *hubv1alpha1.ServiceExportRecord {
 		r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: named(ns, "web.shop."+id)}
 		r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = id, "shop", "web", 7
@@ -255,8 +269,8 @@ func (w *world) settled(t *testing.T) {
 		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),
 		Data:       map[string][]byte{"token": []byte("t")},
 	}
-	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export, names, others,
-		record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
+	for _, o := range []client.Object{derivedService, copied, imp, declared, slice, lease, leader, export, filled,
+		names, others, record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
 		if err := w.local.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +308,7 @@ func count(t *testing.T, in client.Client, list client.ObjectList) int {
 func (w *world) gone(t *testing.T) (wrong []string) {
 	t.Helper()
 	for what, want := range map[client.ObjectList]int{
-		&mcsv1beta1.ServiceImportList{}: 0, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
+		&mcsv1beta1.ServiceImportList{}: 1, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
 		&hubv1alpha1.ServiceExportRecordList{}: 0, &coordinationv1.LeaseList{}: 1,
 		&externaldnsv1alpha1.DNSEndpointList{}: 1,
 	} {
@@ -302,9 +316,14 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))
 		}
 	}
-	if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", "web").Status.Conditions; len(c) != 1 ||
-		c[0].Type != "example.org/Other" {
-		wrong = append(wrong, fmt.Sprintf("conditions %v", c))
+	for _, name := range []string{"web", "declared"} {
+		if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", name).Status.Conditions; len(c) != 1 ||
+			c[0].Type != "example.org/Other" {
+			wrong = append(wrong, fmt.Sprintf("conditions of %s: %v", name, c))
+		}
+	}
+	if kube.Filled(get[*mcsv1beta1.ServiceImport](t, w.local, "shop", "declared")) {
+		wrong = append(wrong, "an import is still filled")
 	}
 	return wrong
 }
@@ -330,7 +349,7 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 			func(err error) {
 				left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue",
 					"east").Annotations[clusterset.AnnotationLeft] != ""
-				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 0 && !w.withdrawn(t) {
+				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 1 && !w.withdrawn(t) {
 					t.Errorf("nothing is withdrawn, and imports are gone: %v", err)
 				}
 				if w.property(t, clusterset.PropertySet) == "" && (!left || !w.withdrawn(t) || len(w.gone(t)) > 0) {
@@ -353,4 +372,32 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOneRefusalHoldsUpNoOther: what a webhook refuses is tried again, and the rest is withdrawn and taken down.
+func TestOneRefusalHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	record := get[*hubv1alpha1.ServiceExportRecord](t, w.hub, "blue", "web.shop.east").DeepCopy()
+	record.Name, record.ResourceVersion = "a.shop.east", ""
+	service := &corev1.Service{ObjectMeta: named("a", derived.Name("a", "web"))}
+	service.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	service.Annotations = map[string]string{derived.AnnotationImport: "a/web"}
+	if err := errors.Join(w.hub.Create(t.Context(), record), w.local.Create(t.Context(), service)); err != nil {
+		t.Fatal(err)
+	}
+	w.wish(t, "true")
+	w.refused = map[string]bool{record.Name: true}
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, errWebhook) || !w.withdrawn(t) || len(w.gone(t)) < 2 {
+		t.Errorf("a record is refused: %v; the other one is withdrawn: %v; here: %v", err, w.withdrawn(t), w.gone(t))
+	}
+	w.refused = map[string]bool{service.Name: true}
+	want := "[*v1.ServiceList: 2, want 1]"
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, errWebhook) || fmt.Sprint(w.gone(t)) != want {
+		t.Errorf("a Service is refused: %v; here: %v, want %s", err, w.gone(t), want)
+	}
+	w.refused = nil
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, ErrLeft) || len(w.gone(t)) > 0 {
+		t.Errorf("nothing is refused: %v; here: %v", err, w.gone(t))
+	}
 }

@@ -31,6 +31,8 @@ type decision struct {
 	export  clusterset.Export                   // the record as other members parse it
 	groups  []hubv1alpha1.EndpointGroup         // of each slice
 	valid   metav1.Condition
+	// unsure is set if a part is left out, and neither a copy nor the hub says yet what was exported last.
+	unsure bool
 }
 
 // decide returns what this cluster exports. An optional part that other members would refuse is left out, so that a
@@ -38,6 +40,7 @@ type decision struct {
 func decide(s *state, now time.Time) (d decision) {
 	var leftOut []error
 	d.record, leftOut, d.valid = s.exported()
+	d.unsure = len(leftOut) > 0 && s.own == nil && !s.seen
 	if d.exports = d.valid.Type == ""; d.exports {
 		export, err := parse(d.record, s.own)
 		if err != nil {
@@ -103,11 +106,7 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
 	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
-	stated := s.own
-	if stated == nil {
-		stated = s.shown // the copy is lost
-	}
-	record.ExportedAt = exportedAt(s.export.CreationTimestamp, stated)
+	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.latest())
 	if w := s.shown; w != nil && w.Spec.Withdrawn && record.ExportedAt.Equal(w.Spec.ExportedAt) {
 		// The copy that said so is lost. Members that have missed the withdrawal must see another export.
 		record.ExportedAt = new(metav1.NewTime(record.ExportedAt.Add(time.Second)))
@@ -115,13 +114,19 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 	return record, leftOut, metav1.Condition{}
 }
 
+// latest returns the record that states this cluster's latest export: its copy, or the hub's if this cluster has lost
+// its copy, or has an earlier one, from a backup; nil if there is neither.
+func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
+	if s.own == nil || s.shown != nil && s.own.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
+		return s.shown
+	}
+	return s.own
+}
+
 // withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the
 // retention, so that other members have time to see it.
 func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
-	was := s.own
-	if was == nil || s.shown != nil && was.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
-		was = s.shown // this cluster has lost its copy, or has an earlier one, from a backup
-	}
+	was := s.latest()
 	switch {
 	case was == nil: // pages without a record
 		return hubv1alpha1.ServiceExportRecordSpec{Withdrawn: true}
@@ -141,10 +146,10 @@ func (s *state) isWithdrawn(record *hubv1alpha1.ServiceExportRecordSpec) bool {
 
 // last returns what was exported last. A Service that was not exported goes to no other cluster.
 func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
-	if s.own == nil || s.own.Spec.Withdrawn {
-		return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}
+	if was := s.latest(); was != nil && !was.Spec.Withdrawn {
+		return &was.Spec
 	}
-	return &s.own.Spec
+	return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after

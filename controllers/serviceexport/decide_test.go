@@ -232,7 +232,7 @@ func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what, to string
-		own      *hubv1alpha1.ServiceExportRecord
+		last     *hubv1alpha1.ServiceExportRecord
 		want     string
 	}{
 		{"new", "cluster=b, region=eu", nil, "cluster=b,region=eu"},
@@ -241,13 +241,35 @@ func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
 		{"was exported to all, and is wrong", "cluster=B_", own("", false), ""},
 		{"was withdrawn, and is wrong", "any", own("", true), "cluster=a"},
 	} {
-		spec, valid := decided(state{
-			cluster: clusterset.Place{Cluster: "a"}, export: export(c.to), service: svc(nil), own: c.own,
-		})
-		wrong := strings.Contains(valid.Message, clusterset.AnnotationExportTo)
-		if spec == nil || spec.ExportTo != c.want || wrong == (c.want == "cluster=b,region=eu") {
-			t.Errorf("%s: %+v, %s; want it to go to %q", c.what, spec, valid.Message, c.want)
+		at := state{cluster: clusterset.Place{Cluster: "a"}, export: export(c.to), service: svc(nil)}
+		copied, lost := at, at
+		copied.own, lost.shown = c.last, c.last // the hub has it
+		for where, s := range map[string]state{"copied": copied, "the copy is lost": lost} {
+			spec, valid := decided(s)
+			wrong := strings.Contains(valid.Message, clusterset.AnnotationExportTo)
+			if spec == nil || spec.ExportTo != c.want || wrong == (c.want == "cluster=b,region=eu") {
+				t.Errorf("%s, %s: %+v, %s; want it to go to %q", c.what, where, spec, valid.Message, c.want)
+			}
 		}
+	}
+}
+
+// TestE11ALostCopyEndsNoExportWithATypingError, also if this agent starts before it sees the hub, which knows the rest.
+func TestE11ALostCopyEndsNoExportWithATypingError(t *testing.T) {
+	wrong := export()
+	wrong.Annotations = map[string]string{clusterset.AnnotationExportTo: "b"}
+	shown := exportOf(1)
+	shown.ExportTo = "cluster=b"
+	m := newMember(t, []client.Object{ownRecord("prod", shown)}, wrong, svc(nil), slice("web-1", 1))
+	hub := m.hub
+	m.hub = nil // not seen yet
+	if m.settle(2); m.copied() != nil {
+		t.Errorf("the copy goes to %q before the hub was seen", m.copied().Spec.ExportTo)
+	}
+	m.hub = hub
+	m.settle(20)
+	if here, there := m.copied().Spec.ExportTo, m.record().Spec.ExportTo; here != "cluster=b" || there != here {
+		t.Errorf("the copy goes to %q, and the record to %q", here, there)
 	}
 }
 
@@ -380,9 +402,13 @@ func TestE3AnInvalidPreferenceChangesNothing(t *testing.T) {
 			s.own.Spec.ExportedAt = &export.CreationTimestamp
 			s.own.Spec.Preference, s.own.Spec.MinReady = hubv1alpha1.LocalOnly, "50%"
 		}
-		spec, valid := decided(s)
-		if spec == nil || string(spec.Preference)+" "+spec.MinReady != c.want {
-			t.Errorf("%+v: %+v, %s", c, spec, valid.Message)
+		lost := s
+		lost.own, lost.shown = nil, s.own
+		for _, s := range []state{s, lost} {
+			spec, valid := decided(s)
+			if spec == nil || string(spec.Preference)+" "+spec.MinReady != c.want {
+				t.Errorf("%+v, the copy is lost: %v: %+v, %s", c, s.own == nil, spec, valid.Message)
+			}
 		}
 	}
 }

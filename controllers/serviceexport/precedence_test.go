@@ -6,10 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestC1SinceWhenAnExportCounts: the copy learns when the hub created the record, and keeps that when the hub loses it.
@@ -135,5 +137,38 @@ func TestC1AHubRestoredToAnEarlierExport(t *testing.T) {
 	}
 	if got := clusterset.Published(m.copied()); got.Before(want) {
 		t.Errorf("its owner ranks it by %v, want no earlier time than %v", got, want)
+	}
+}
+
+// TestC1AMemberRestoredToAnEarlierExport: its copy, or its ServiceExport alone, is of an export that has ended since.
+// The record of the later one stays, and counts since the hub created it, here as in all other clusters.
+func TestC1AMemberRestoredToAnEarlierExport(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		before, shown := exportOf(1), exportOf(1000)
+		created := metav1.NewTime(start.Add(time.Hour))
+		shown.ExportedAt = &created
+		record := ownRecord("prod", shown)
+		record.CreationTimestamp = created
+		m := newMember(t, []client.Object{record}, export(), svc(nil), slice("web-1", 1))
+		m.now = start.Add(day)
+		if lost {
+			hub := m.hub
+			m.hub = nil // not seen yet
+			m.settle(2)
+			m.hub = hub
+		} else {
+			own := ownRecord(kube.SystemNamespace, before)
+			own.Annotations = map[string]string{clusterset.AnnotationPublished: start.Format(time.RFC3339)}
+			if err := m.local.Create(t.Context(), own); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.settle(20)
+		if got := m.record().CreationTimestamp; !got.Equal(&created) {
+			t.Errorf("the copy is lost: %v: others rank it by %v, want %v", lost, got, created)
+		}
+		if got := clusterset.Published(m.copied()); !got.Equal(created.Time) {
+			t.Errorf("the copy is lost: %v: its owner ranks it by %v, want %v", lost, got, created)
+		}
 	}
 }

@@ -94,7 +94,8 @@ func (r *reconciler) setEndpoints(
 		was := s.pages[number]
 		wait, err := r.publishPage(ctx, s, number, groups[number])
 		again = sooner(again, wait)
-		moving = moving || wait > 0 || s.pages[number] != was || err != nil && was != nil
+		missing := wait > 0 && s.pages[number] == nil // else the hub has this content, and stores it differently
+		moving = moving || missing || s.pages[number] != was || err != nil && was != nil
 		switch {
 		case passing(err):
 			return again, nil, err

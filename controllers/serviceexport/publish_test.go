@@ -245,6 +245,22 @@ func TestPublishingSettlesOnAHubThatAltersWhatIsWritten(t *testing.T) {
 	}
 }
 
+// TestS2APageGoesFromAHubThatAltersWhatIsWritten, and its endpoints with it.
+func TestS2APageGoesFromAHubThatAltersWhatIsWritten(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", from(1, 3)...))
+	m.restart(pages.Limits{Endpoints: 1, Groups: 1})
+	m.alter = func(o client.Object) {
+		if page, ok := o.(*hubv1alpha1.EndpointPage); ok {
+			page.Spec.Endpoints[0].Zone = "z1"
+		}
+	}
+	m.settle(3)
+	addresses(m, "web-1", 1, 2)
+	if m.settle(20); m.endpoints() != "2 pages: 1 | 2" {
+		t.Errorf("3 went, and the hub has %s", m.endpoints())
+	}
+}
+
 // TestTheTimeOfATriggerIsPublishedWithItsChange and not alone: each write is an event for all members.
 func TestTheTimeOfATriggerIsPublishedWithItsChange(t *testing.T) {
 	m := newMember(t, nil, export(), svc(nil), slice("web-1"))

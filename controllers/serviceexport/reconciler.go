@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -112,6 +111,7 @@ type state struct {
 	external hubv1alpha1.ExternalNames // of the ClusterSet
 	foreign  bool                      // another program owns the import of the name in this cluster (I10)
 
+	seen  bool                                // the hub has shown what it has of the name
 	shown *hubv1alpha1.ServiceExportRecord    // this member's record on the hub; nil if it shows none
 	pages map[int32]*hubv1alpha1.EndpointPage // this member's on the hub, by number
 	wrote bool                                // this pass has written to the hub
@@ -223,8 +223,7 @@ func (c Config) gatherCopies(ctx context.Context, s *state) error {
 	}
 	for i := range copies.Items {
 		rec := &copies.Items[i]
-		imported := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
-		s.foreign = s.foreign || imported != nil && imported.Reason == hubv1alpha1.ReasonNotOwned
+		s.foreign = s.foreign || kube.NotOwned(rec)
 		if rec.Spec.ClusterID == c.Cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {
@@ -270,7 +269,7 @@ func (c Config) gatherHub(ctx context.Context, s *state) error {
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
 		return err
 	}
-	s.pages = map[int32]*hubv1alpha1.EndpointPage{}
+	s.seen, s.pages = true, map[int32]*hubv1alpha1.EndpointPage{}
 	for i := range pages.Items {
 		if page := &pages.Items[i]; page.Spec.ClusterID == c.Cluster {
 			s.pages[page.Spec.Number] = page

@@ -48,7 +48,7 @@ func (s *snapshot) decideExporters() exporters {
 	}
 	withoutCopy := s.importedWithoutCopy()
 	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
-		if s.isEnded(cluster, own, withoutCopy[cluster]) {
+		if imported := withoutCopy[cluster]; s.isEnded(cluster, own, &imported) {
 			continue
 		}
 		e.lost, e.frozen[cluster] = true, true
@@ -91,13 +91,13 @@ func (e *exporters) addCopy(rec *hubv1alpha1.ServiceExportRecord, s *snapshot) {
 }
 
 // importedWithoutCopy returns the clusters that the import or its slices say export, but that have no copy here, each
-// with the creation time of its latest imported record by the hub's clock. Users edit labels, so a slice counts only
-// for the cluster that its record names, and the import only if it is the agent's.
-func (s *snapshot) importedWithoutCopy() map[string]time.Time {
-	out := map[string]time.Time{}
+// with its youngest imported record or page by the hub's clock. Users edit labels, so a slice counts only for the
+// cluster that its record names, and the import only if it is the agent's.
+func (s *snapshot) importedWithoutCopy() map[string]endpoints.Source {
+	out := map[string]endpoints.Source{}
 	if s.imp != nil && kube.Manages(s.imp) {
 		for _, c := range s.imp.Status.Clusters {
-			out[c.Cluster] = time.Unix(0, 0)
+			out[c.Cluster] = endpoints.Source{}
 		}
 	}
 	for _, slice := range s.imported {
@@ -105,8 +105,8 @@ func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 		if err != nil || endpoints.OwnerOf(src.Name) != src.ClusterID {
 			continue
 		}
-		if at := time.Unix(src.Created, 0); !at.Before(out[src.ClusterID]) {
-			out[src.ClusterID] = at
+		if src.Created >= out[src.ClusterID].Created {
+			out[src.ClusterID] = src
 		}
 	}
 	for _, rec := range s.copies {
@@ -115,12 +115,15 @@ func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 	return out
 }
 
-// isEnded returns whether a cluster without a copy has ended its export.
-func (s *snapshot) isEnded(cluster, own string, created time.Time) bool {
+// isEnded returns whether a cluster without a copy has ended its export. A restored hub may show a withdrawal from
+// before what was imported.
+func (s *snapshot) isEnded(cluster, own string, imported *endpoints.Source) bool {
 	if cluster == own {
 		return kube.EndsExport(s.export)
 	}
-	return s.excluded || s.published.Ended(cluster, created, s.departed[cluster])
+	shown := s.published.Records[cluster]
+	older := shown != nil && imported.NewerThan(shown.CreationTimestamp.Unix(), shown.Spec.Revision)
+	return s.excluded || !older && s.published.Ended(cluster, time.Unix(imported.Created, 0), s.departed[cluster])
 }
 
 // addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it

@@ -149,6 +149,8 @@ func departure(at int64) *hubv1alpha1.ClusterSet {
 func TestALostCopyRetiresNothing(t *testing.T) {
 	withdrawn, nonsense := record("a", "set"), record("a", "set")
 	withdrawn.Spec.Withdrawn, nonsense.Spec.Type = true, "ExternalName"
+	earlier := withdrawn.DeepCopy()
+	earlier.CreationTimestamp, earlier.Spec.Revision = metav1.Unix(99, 0), 0
 	hub := func(objects ...client.Object) client.Client { return plane(t, kube.Hub, objects...) }
 	for _, c := range []struct {
 		name string
@@ -163,6 +165,7 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 		{"its owner departed", hub(departure(101)), "", false},
 		{"its owner departed before, and joined again", hub(departure(99)), "a", true},
 		{"it is withdrawn", hub(withdrawn), "", false},
+		{"a restored hub shows that one before it was withdrawn", hub(earlier), "a", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, imp, again := pass(t, plane(t, kube.Local, imported("a")...), c.hub)
@@ -346,7 +349,6 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a
 // TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse: a quota of clusterset-system refuses it, say, and its ServiceExport
 // says so. What others publish is followed. This cluster's share stays as it is, as it does while serviceexport is
 // about to write the record.
@@ -390,6 +392,7 @@ func TestAnOwnRecordThatIsRefusedHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
+// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a
 // user's, keeps nothing.
 func TestALabelIsNoShare(t *testing.T) {
 	objects := imported("a")
@@ -399,5 +402,16 @@ func TestALabelIsNoShare(t *testing.T) {
 	objects[0].SetOwnerReferences(nil)
 	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil); got != "" {
 		t.Errorf("endpoints of %s stay", got)
+	}
+}
+
+// TestASliceWithAShortNameIsNoneOfOurs: a user has given it the agent's labels. It stays, as the rest of its cluster's
+// share does.
+func TestASliceWithAShortNameIsNoneOfOurs(t *testing.T) {
+	objects := imported("a")
+	mine := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	mine.Namespace, mine.Name, mine.Labels = "shop", "mine", maps.Clone(objects[0].GetLabels())
+	if got, _, _ := pass(t, plane(t, kube.Local, append(objects, mine)...), nil); got != "a a" {
+		t.Errorf("endpoints of %q stay, want both slices of a", got)
 	}
 }

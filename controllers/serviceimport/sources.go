@@ -160,15 +160,10 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 			})
 		}
 	}
-	all = true
-	for i := range rec.Spec.Pages {
-		page := s.published.Page(rec, i)
-		if page == nil || clusterset.ParsePage(page) != nil {
-			all = false
-			continue
-		}
+	pages, all := s.published.PagesOf(rec)
+	for _, page := range pages {
 		stated = append(stated, published{
-			endpoints.SourceName(int(i), cluster), page.CreationTimestamp.Unix(), page.Spec.Revision,
+			endpoints.SourceName(int(page.Spec.Number), cluster), page.CreationTimestamp.Unix(), page.Spec.Revision,
 			&page.Spec.EndpointGroup,
 		})
 	}

@@ -98,13 +98,16 @@ func project(s *discoveryv1.EndpointSlice, infix string, labels map[string]strin
 	return out
 }
 
-// ProjectionNames returns the names that projections of an imported slice have.
+// ProjectionNames returns the names that projections of an imported slice have: "" if a user has named it.
 func ProjectionNames(imported string) (traffic, gateway string) {
 	return projectionName(imported, infixTraffic), projectionName(imported, infixGateway)
 }
 
 func projectionName(imported, infix string) string {
 	at := len(imported) - sumLength - 1
+	if at < 0 {
+		return ""
+	}
 	return imported[:at] + infix + imported[at:]
 }
 
