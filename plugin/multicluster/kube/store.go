@@ -55,13 +55,13 @@ func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
 	if !s.Synced() {
 		return
 	}
-	version = max(version, s.index.Version()+1)
-	name := cmp.Or(o, old).key
+	name, services := cmp.Or(o, old).key, make(map[string]*catalog.Service)
 	for key := range s.imports {
 		if _, ns := splitKey(key); ns == name {
-			s.put(key, version)
+			services[key] = s.answers(key, s.index.Service(key))
 		}
 	}
+	s.index.SetAll(services, max(version, s.index.Version()+1))
 }
 
 // selected reports whether an import counts, nil for none.
