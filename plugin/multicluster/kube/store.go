@@ -136,7 +136,7 @@ func (s *store) versionOf(imp *importObject) uint64 {
 	return v
 }
 
-// count adds the Services that answer by type, and the ready endpoints of Headless ones by source cluster.
+// count adds the Services that answer by type, and the addresses of ready endpoints of Headless ones by source cluster.
 func (s *store) count(services map[catalog.Type]int, endpoints map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
