@@ -12,9 +12,10 @@ import (
 // store joins imports and slices.
 type store struct {
 	joint[sliceContent, *catalog.Service]
-	topology   catalog.Topology
-	imports    map[string]*importObject    // by "<svc>.<ns>"
-	namespaces map[string]*namespaceObject // with option namespace_labels, else nil
+	topology    catalog.Topology
+	noEndpoints bool                        // no slices are watched
+	imports     map[string]*importObject    // by "<svc>.<ns>"
+	namespaces  map[string]*namespaceObject // with option namespace_labels, else nil
 }
 
 func newStore(selectNamespaces bool) *store {
@@ -89,7 +90,11 @@ func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
 	name, namespace := splitKey(key)
 	headless := &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}
 	svc := catalog.Rebuild(before, headless, from, s.topology)
-	if svc == nil {
+	switch {
+	case svc != nil:
+	case s.noEndpoints:
+		s.index.Why.Store(key, "Headless Services have no names here, because of the option noendpoints")
+	default:
 		s.index.Why.Store(key, "the ServiceImport is Headless and has no ready endpoint")
 	}
 	return svc
