@@ -149,8 +149,10 @@ func TestServedVersionIsFollowed(t *testing.T) {
 	a.endWatches()
 	answers(t, w, "web.test", "10.42.0.2")
 	a.edit(func() { a.served[v1beta1] = false })
-	a.endWatches()
-	eventually(t, "api_up 0", func() bool { return !w.health.up() })
+	eventually(t, "api_up 0", func() bool {
+		a.endWatches() // again: the watch after the list may begin just now
+		return !w.health.up()
+	})
 	answers(t, w, "web.test", "10.42.0.2") // nothing is served, so nothing is known to have gone
 	if !w.Synced() || w.Refused() != nil {
 		t.Error("synced went back (L1)")
