@@ -31,7 +31,10 @@ type discarding struct{ packing }
 func (*discarding) WriteMsg(*dns.Msg) error { return nil }
 
 // large serves a ClusterSetIP Service web.test and Headless ones h100.test and h1000.test over five clusters.
-func large() *Multicluster {
+func large() *Multicluster { return preferred(catalog.Topology{}) }
+
+// preferred is large with a preference: every second endpoint is in zone eu-1a.
+func preferred(topology catalog.Topology) *Multicluster {
 	x := new(catalog.Index)
 	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP,
 		IPs:   []netip.Addr{netip.MustParseAddr("10.42.42.42")},
@@ -43,18 +46,16 @@ func large() *Multicluster {
 		for c := range 5 {
 			var eps []catalog.Endpoint
 			for i := c; i < n; i += 5 {
-				eps = append(
-					eps,
-					catalog.Endpoint{
-						Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}),
-						Host: fmt.Sprintf("pod-%d", i),
-					},
-				)
+				eps = append(eps, catalog.Endpoint{
+					Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}),
+					Host: fmt.Sprintf("pod-%d", i),
+					Zone: topology.Keep([]string{"eu-1a", "eu-1b"}[i%2]),
+				})
 			}
 			slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
 				[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
 		}
-		x.Set(imp.Name+".test", catalog.Build(imp, slices), 1)
+		x.Set(imp.Name+".test", catalog.Rebuild(nil, imp, slices, topology), 1)
 	}
 	return serving(defaultTTL, x)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/query"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/miekg/dns"
 )
 
@@ -22,6 +23,7 @@ func (m *Multicluster) answer(q *authority.Question[*catalog.Service]) *dns.Msg 
 		return q.NameError(text)
 	}
 	window, of := m.window(q.Zone), q.Query
+	window.Enough = q.Limit/reply.MinAddressRecord + 1 // too many, so that the reply is cut
 	if q.Kind == query.Zoned {
 		in, exists := svc.Zone(q.Below, q.Pin)
 		if !exists {

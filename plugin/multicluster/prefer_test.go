@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -100,32 +100,6 @@ func TestT2TransferListsEverything(t *testing.T) {
 	}
 }
 
-// preferred is the handler of large() with a preference: of 100 endpoints over five clusters, every second is in
-// zone eu-1a.
-func preferred(topology catalog.Topology) *Multicluster {
-	m := large()
-	x := m.Source.(*fixed).index
-	imp := &catalog.Import{Namespace: "test", Name: "h100", Type: catalog.Headless}
-	var from []*catalog.Slice
-	for c := range 5 {
-		var eps []catalog.Endpoint
-		for i := c; i < 100; i += 5 {
-			eps = append(
-				eps,
-				catalog.Endpoint{
-					Addr: netip.AddrFrom4([4]byte{10, byte(c), 0, byte(i)}),
-					Host: fmt.Sprintf("pod-%d", i),
-					Zone: topology.Keep([]string{"eu-1a", "eu-1b"}[i%2]),
-				},
-			)
-		}
-		from = append(from, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
-			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
-	}
-	x.Set("h100.test", catalog.Rebuild(nil, imp, from, topology), 2)
-	return m
-}
-
 var everyPreference = map[string]catalog.Topology{
 	"order":       {Cluster: "cluster-3", Zone: "eu-1a"},
 	"local":       {Cluster: "cluster-3", ClusterOnly: true},
@@ -147,6 +121,27 @@ func TestT2AllocationBudget(t *testing.T) {
 		for _, q := range hot {
 			t.Run(name+"/"+q.name, func(t *testing.T) { q.checkBudget(t, m) })
 		}
+	}
+}
+
+// T2: what a question allocates does not grow with the endpoints that its reply leaves out.
+func TestT2AllocationOfACutReply(t *testing.T) {
+	m := preferred(everyPreference["order"])
+	octets := func(n int) uint64 {
+		r := question(fmt.Sprintf("h%d.test.svc.clusterset.local.", n), dns.TypeA, 0)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const times = 200
+		for range times {
+			if _, err := m.ServeDNS(t.Context(), new(discarding), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / times
+	}
+	if of100, of1000 := octets(100), octets(1000); of1000 > of100+of100/4 {
+		t.Errorf("%d octets for 100 endpoints, %d for 1000", of100, of1000)
 	}
 }
 

@@ -137,7 +137,7 @@ const (
 	db100Name = "db-100.db.svc." + zone
 )
 
-// ask returns the reply of a server, over TCP if the reply over UDP is cut; empty if there is none.
+// ask returns the reply of a server, over TCP only if the reply over UDP is cut; empty if there is none.
 func ask(at int, name string, qtype, edns uint16) *dns.Msg {
 	q := new(dns.Msg).SetQuestion(name, qtype)
 	if edns > 0 {
@@ -145,7 +145,11 @@ func ask(at int, name string, qtype, edns uint16) *dns.Msg {
 	}
 	for _, network := range []string{"udp", "tcp"} {
 		c := &dns.Client{Net: network, Timeout: 5 * time.Second}
-		if m, _, err := c.Exchange(q, fmt.Sprintf("127.0.0.1:%d", at)); err == nil && !m.Truncated {
+		m, _, err := c.Exchange(q, fmt.Sprintf("127.0.0.1:%d", at))
+		if err != nil {
+			break
+		}
+		if !m.Truncated {
 			return m
 		}
 	}

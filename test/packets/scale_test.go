@@ -84,6 +84,8 @@ func TestT2ScalesUnderLoad(t *testing.T) {
 		t.Errorf("of %d connections %d failed, and %d went to a cluster of no tier", len(s.made), failed, strayed)
 	case up < 10*time.Second-time.Second/2: // the last connection began some time before the change
 		t.Errorf("own endpoints alone carry the traffic %v after enough are ready, sooner than 10 s", up)
+	case up > 15*time.Second: // also if they never do
+		t.Errorf("own endpoints alone carry the traffic only %v after enough are ready, later than 10 s", up)
 	case down > 10*time.Second && os.Getenv("ORDER_PAGE") != "":
 		t.Errorf("own endpoints alone still carry the traffic %v after too few are ready", down)
 	}

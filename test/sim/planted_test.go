@@ -141,6 +141,21 @@ var planted = []struct {
 			}
 		},
 	},
+	{
+		name: "a pass deletes what is not there",
+		says: "a pass over a settled state writes",
+		agent: func(env *kube.Env) {
+			right := env.Families
+			env.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
+				never := &discoveryv1.EndpointSlice{}
+				never.Namespace, never.Name = kube.SystemNamespace, "never"
+				if err := env.Local.Delete(ctx, never); client.IgnoreNotFound(err) != nil {
+					return nil, err
+				}
+				return right(ctx)
+			}
+		},
+	},
 	{name: "a cached object is changed", says: "changed by its reader", agent: local(func(c *broken) {
 		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 			var services corev1.ServiceList

@@ -179,6 +179,13 @@ func (w *World) changedOn(m *member, c *api.Write) {
 	if c.Key.Kind != api.Lease {
 		w.changed = w.now
 	}
+	if c.New == nil {
+		s := w.hub
+		if m != nil {
+			s = m.server
+		}
+		w.deleted[objectKey{s, c.Key}] = w.now
+	}
 	w.note("%s: %s %ss %s @%s", where(m), c.User, c.Verb(), c.Key, at(c))
 	w.watch(m, c)
 	if c.User == api.Allocator {
@@ -202,11 +209,18 @@ func at(c *api.Write) string {
 	return c.New.GetResourceVersion()
 }
 
+// objectKey finds an object of any server.
+type objectKey struct {
+	server *api.Server
+	key    api.Key
+}
+
 // requested is told of every write that an agent asks for. What is kept for a time only may go while all is still, and
 // a late cache shows it a little longer: the API server refuses to change what is gone.
 func (a *agent) requested(s *api.Server, verb string, k api.Key) {
 	o := s.Get(k)
-	allowed := k.Kind == api.Lease || o == nil && verb != "create" || o != nil && verb == "delete" && expiring(o)
+	late := verb != "create" && a.now.Sub(a.deleted[objectKey{s, k}]) < calm
+	allowed := k.Kind == api.Lease || o == nil && late || o != nil && verb == "delete" && expiring(o)
 	if a.still && !allowed {
 		a.fail("a pass over a settled state writes: %s asks %s to %s %s", a.name, s.Name, verb, k)
 	}

@@ -83,6 +83,7 @@ type World struct {
 	quiet   bool // no users, no faults
 	still   bool // nothing may be written but Leases
 	changed time.Time
+	deleted map[objectKey]time.Time
 	started int
 	frozen  map[types.NamespacedName]bool // names that nobody touches in this episode
 	lost    string                        // where records were lost in this episode (mayLose)
@@ -137,7 +138,10 @@ func Run(o Options) (stats Stats, err error) {
 }
 
 func newWorld(o Options) *World {
-	w := &World{Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), now: start, history: newHistory(), guard: newGuard()}
+	w := &World{
+		Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), now: start, history: newHistory(), guard: newGuard(),
+		deleted: map[objectKey]time.Time{},
+	}
 	w.trace.all = o.Trace
 	w.Members = orElse(o.Members, 2+w.rng.IntN(3))
 	w.Episodes = orElse(o.Episodes, 4)

@@ -170,9 +170,9 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	by := s.releases[r.IntN(2)]
 	const image, hub = "--image=registry.example/clusterset-controller:v0.1.0", "--hub-context=hub"
 	args := [][]string{
-		{"status", hub}, {"explain", "steady." + ns},
+		{"status", hub}, {"doctor", hub}, {"explain", "steady." + ns},
 		{"init", "--wait=false", hub, image}, {"join", "--wait=false", hub, image},
-	}[r.IntN(4)]
+	}[r.IntN(5)]
 	return &fault{
 		name: fmt.Sprintf("%s of %s runs", args[0], by.name),
 		at:   m.ID,
@@ -184,13 +184,20 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 					s.is[p.name+p.at] = by
 				}
 			}
-			out, err := w.command(ctx, by, append(args, "--context="+m.ID)...)
-			if err != nil && !strings.HasPrefix(out, "ClusterSet ") { // a status with findings ends with 1
-				w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
-			}
+			w.run(ctx, by, m, args...)
 			return nil
 		},
 		repair: func(context.Context) error { return nil },
+	}
+}
+
+// run runs a command of a version for a member. status and doctor end with 1 or 2 after a report with findings.
+func (w *world) run(ctx context.Context, by release, m *member, args ...string) {
+	out, err := w.command(ctx, by, append(args, "--context="+m.ID)...)
+	headlines := []string{"ClusterSet " + lab.HubNamespace, "Cluster " + m.ID + " of ClusterSet " + lab.HubNamespace}
+	reports := func(headline string) bool { return strings.HasPrefix(out, headline+": ") }
+	if err != nil && !slices.ContainsFunc(headlines, reports) {
+		w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
 	}
 }
 
@@ -361,7 +368,16 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			}
 		}
 	}
-	return w.quiet(ctx, t, p)
+	if err := w.quiet(ctx, t, p); err != nil {
+		return err
+	}
+	for _, by := range w.skew.releases {
+		for _, m := range w.members {
+			w.run(ctx, by, m, "status", "--hub-context=hub")
+			w.run(ctx, by, m, "doctor", "--hub-context=hub")
+		}
+	}
+	return nil
 }
 
 // imports are, by member, the imports of names that are exported all the time: their UIDs, VIPs and clusters.

@@ -230,11 +230,16 @@ func (h *headless) addresses(wanted Wanted, w Window) string {
 	if len(tiers) == 1 {
 		return turned(tiers[0], w.Turn, size)
 	}
-	all := make([]byte, 0, n)
-	for _, t := range tiers {
-		all = append(all, turned(t, w.Turn, size)...)
+	if w.Enough > 0 {
+		n = min(n, w.Enough*size)
 	}
-	return string(all)
+	var all strings.Builder
+	all.Grow(n)
+	for _, t := range tiers {
+		addrs := turned(t, w.Turn, size)
+		all.WriteString(addrs[:min(len(addrs), n-all.Len())])
+	}
+	return all.String()
 }
 
 // turned returns a rotation of a list that stands twice in a row. Each address has size octets.

@@ -50,6 +50,19 @@ func (x *Table[S]) Version() uint64 { return x.serial.Load() }
 func (x *Table[S]) Set(key string, s S, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	return x.set(key, s, version)
+}
+
+// SetAll replaces the Services of some keys as one change: no Snapshot has a part of them.
+func (x *Table[S]) SetAll(services map[string]S, version uint64) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	for key, s := range services {
+		x.set(key, s, version)
+	}
+}
+
+func (x *Table[S]) set(key string, s S, version uint64) (altered bool) {
 	var none S
 	old := x.Service(key)
 	altered = !old.Same(s)

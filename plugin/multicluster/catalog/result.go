@@ -45,6 +45,8 @@ type Window struct {
 	// its own. The order interleaves clusters, and each tier of a preference turns by itself. Result.Addrs and Walk
 	// are in that order, so an answer that does not fit is cut at its end.
 	Turn uint64
+	// Enough is how many addresses are enough, since the reply cannot have more; 0: all. There may be more of them.
+	Enough int
 	// Everyone adds the endpoints that a preference leaves out (T2).
 	Everyone bool
 }

@@ -68,7 +68,7 @@ func (g *Group[T, S]) Strip(s *discoveryv1.EndpointSlice) any {
 
 // Follow watches the EndpointSlices of c that a label selector selects.
 func (g *Group[T, S]) Follow(c Config, plugin, selector string) (err error) {
-	if g.Reflectors, err = newReflectors(c, plugin, newHealth(1, g.Synced)); err == nil {
+	if g.Reflectors, err = newReflectors(c, plugin, 1, g.Synced); err == nil {
 		g.run(c.slicesWith(selector, g.Strip), g.feed)
 	}
 	return err

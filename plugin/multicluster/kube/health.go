@@ -31,8 +31,8 @@ type health struct {
 	last   map[*resource]trouble // of the last request; none: it was answered
 }
 
-func newHealth(resources int, synced func() bool) *health {
-	log := clog.NewWithPlugin(pluginName)
+func newHealth(plugin string, resources int, synced func() bool) *health {
+	log := clog.NewWithPlugin(plugin)
 	return &health{log: log, synced: synced, wanted: resources, last: make(map[*resource]trouble)}
 }
 

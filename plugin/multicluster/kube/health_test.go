@@ -23,7 +23,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		kind: "EndpointSlices",
 	}
 	gr := schema.GroupResource{Resource: "serviceimports"}
-	h := newHealth(2, func() bool { return false })
+	h := newHealth(pluginName, 2, func() bool { return false })
 	for i, step := range []struct {
 		r    *resource
 		err  error
@@ -120,7 +120,7 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 // TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector too.
 func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 	open := func() *intake {
-		r := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
+		r := &resource{kind: "EndpointSlices", health: newHealth(pluginName, 1, func() bool { return false })}
 		r.strip = func(object any) any { return object }
 		r.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
 		if _, err := r.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err != nil {

@@ -42,7 +42,7 @@ func init() {
 // gauges sum up the Watches of the process.
 var gauges = NewCollector(pluginName, watches.All, []Gauge{
 	{"services", "Services that answer.", "type"},
-	{"endpoints", "Ready endpoints of Headless Services by source cluster.", "source"},
+	{"endpoints", "Addresses of ready endpoints of Headless Services by source cluster.", "source"},
 }, func(open []*Watch, set func(name string, value float64, label string)) {
 	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
 	for _, w := range open {

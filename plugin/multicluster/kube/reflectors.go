@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
-	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/go-logr/logr/funcr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -33,13 +32,13 @@ type Reflectors struct {
 	done    sync.WaitGroup
 }
 
-func newReflectors(c Config, plugin string, h *health) (*Reflectors, error) {
+// newReflectors returns Reflectors of some resources. synced reports whether their first lists are complete.
+func newReflectors(c Config, plugin string, resources int, synced func() bool) (*Reflectors, error) {
 	cfg, err := c.rest()
 	if err != nil {
 		return nil, err
 	}
-	r := &Reflectors{plugin: plugin, started: time.Now(), health: h}
-	h.log = clog.NewWithPlugin(plugin)
+	r := &Reflectors{plugin: plugin, started: time.Now(), health: newHealth(plugin, resources, synced)}
 	rest.AddUserAgent(cfg, plugin)
 	if r.http, err = rest.HTTPClientFor(cfg); err == nil {
 		r.client, err = rest.UnversionedRESTClientForConfigAndClient(cfg, r.http)
@@ -48,7 +47,7 @@ func newReflectors(c Config, plugin string, h *health) (*Reflectors, error) {
 		return nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
 	}
 	// health reports once what matters of what client-go logs; the rest is for debugging.
-	logger := funcr.New(func(_, args string) { h.log.Debug(args) }, funcr.Options{})
+	logger := funcr.New(func(_, args string) { r.health.log.Debug(args) }, funcr.Options{})
 	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
 	return r, nil
 }

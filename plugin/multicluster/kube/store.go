@@ -12,9 +12,10 @@ import (
 // store joins imports and slices.
 type store struct {
 	joint[sliceContent, *catalog.Service]
-	topology   catalog.Topology
-	imports    map[string]*importObject    // by "<svc>.<ns>"
-	namespaces map[string]*namespaceObject // with option namespace_labels, else nil
+	topology    catalog.Topology
+	noEndpoints bool                        // no slices are watched
+	imports     map[string]*importObject    // by "<svc>.<ns>"
+	namespaces  map[string]*namespaceObject // with option namespace_labels, else nil
 }
 
 func newStore(selectNamespaces bool) *store {
@@ -55,13 +56,13 @@ func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
 	if !s.Synced() {
 		return
 	}
-	version = max(version, s.index.Version()+1)
-	name := cmp.Or(o, old).key
+	name, services := cmp.Or(o, old).key, make(map[string]*catalog.Service)
 	for key := range s.imports {
 		if _, ns := splitKey(key); ns == name {
-			s.put(key, version)
+			services[key] = s.answers(key, s.index.Service(key))
 		}
 	}
+	s.index.SetAll(services, max(version, s.index.Version()+1))
 }
 
 // selected reports whether an import counts, nil for none.
@@ -89,7 +90,11 @@ func (s *store) answer(key string, before *catalog.Service) *catalog.Service {
 	name, namespace := splitKey(key)
 	headless := &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}
 	svc := catalog.Rebuild(before, headless, from, s.topology)
-	if svc == nil {
+	switch {
+	case svc != nil:
+	case s.noEndpoints:
+		s.index.Why.Store(key, "Headless Services have no names here, because of the option noendpoints")
+	default:
 		s.index.Why.Store(key, "the ServiceImport is Headless and has no ready endpoint")
 	}
 	return svc
@@ -136,7 +141,7 @@ func (s *store) versionOf(imp *importObject) uint64 {
 	return v
 }
 
-// count adds the Services that answer by type, and the ready endpoints of Headless ones by source cluster.
+// count adds the Services that answer by type, and the addresses of ready endpoints of Headless ones by source cluster.
 func (s *store) count(services map[catalog.Type]int, endpoints map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

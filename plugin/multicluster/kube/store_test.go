@@ -386,6 +386,35 @@ func TestNamespacesSelect(t *testing.T) {
 	b.want("web.prod", "absent")
 }
 
+// M4, L6: the Services of a Namespace come and go as one change: no transfer has a part of them under its serial.
+func TestOneSerialHasOneContent(t *testing.T) {
+	b := newWorkbench(t, true)
+	replace(b.imports, nil, "1")
+	replace(b.slices, nil, "1")
+	replace(b.namespaces, nil, "1")
+	b.put(clusterSetIP("one", "10.42.0.1"), clusterSetIP("two", "10.42.0.2"), clusterSetIP("three", "10.42.0.3"))
+	content := make(map[uint32]int)
+	look := func() {
+		serial, all := b.store.index.Snapshot()
+		if n, seen := content[serial]; seen && n != len(all) {
+			t.Errorf("serial %d has %d Services, and %d", serial, n, len(all))
+		}
+		content[serial] = len(all)
+	}
+	answers := b.store.answers
+	b.store.answers = func(key string, before *catalog.Service) *catalog.Service {
+		look()
+		return answers(key, before)
+	}
+	b.put(namespace("test", nil))
+	look()
+	b.delete(namespace("test", nil))
+	look()
+	if len(content) != 3 {
+		t.Errorf("%d serials of nothing, three Services and nothing", len(content))
+	}
+}
+
 func TestSkippedSlicesAreCountedAndWarnedAboutOnce(t *testing.T) {
 	out := capture(t)
 	b := listed(t)

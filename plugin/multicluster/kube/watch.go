@@ -36,9 +36,9 @@ func (w *Watch) Close() { watches.Close(w) }
 // start returns a Watch whose Reflectors run.
 func start(c Config) (*Watch, error) {
 	w, resources := &Watch{store: newStore(c.NamespaceLabels != "")}, c.resources()
-	w.store.topology = c.Topology
+	w.store.topology, w.store.noEndpoints = c.Topology, c.NoEndpoints
 	var err error
-	if w.Reflectors, err = newReflectors(c, pluginName, newHealth(len(resources), w.Synced)); err != nil {
+	if w.Reflectors, err = newReflectors(c, pluginName, len(resources), w.Synced); err != nil {
 		return nil, err
 	}
 	// All feeds exist before one of them can be complete: the store waits for those that it knows.

@@ -2,6 +2,9 @@ package reply
 
 import "github.com/miekg/dns"
 
+// MinAddressRecord is how many octets of a reply an address takes at least.
+const MinAddressRecord = pointerSize + fixedSize + 4
+
 type address4 struct {
 	rr dns.A
 	ip [4]byte

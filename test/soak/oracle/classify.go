@@ -97,17 +97,23 @@ func (o *Oracle) absent(n *name, a Answer) (Result, string) {
 	return Right, ""
 }
 
-// present classifies the VIP.
+// present classifies the VIP. It does not show whose exports the member knows. What it had to know by now it may not
+// forget in trouble.
 func (o *Oracle) present(n *name, a Answer) (Result, string) {
 	if !slices.Equal(a.Addresses, []string{n.vips[a.Member]}) {
 		return Wrong, fmt.Sprintf("the VIP is %s, and was %s", join(a.Addresses), n.vips[a.Member])
 	}
-	for _, cluster := range o.members {
-		if o.find(n, pair{a.Member, cluster}, a, n.exports, func(v *value) bool { return v.exported }) >= 0 {
-			return Right, ""
-		}
+	known := func(cluster string) bool {
+		return o.find(n, pair{a.Member, cluster}, a, n.exports, func(v *value) bool { return v.exported }) >= 0
 	}
-	return Wrong, "the name exists, and nobody exports it"
+	if !slices.ContainsFunc(o.members, known) {
+		return Wrong, "the name exists, and nobody exports it"
+	}
+	for _, cluster := range o.members {
+		p := pair{a.Member, cluster}
+		n.exports[p] = max(n.exports[p], o.required(n, p, a.Sent))
+	}
+	return Right, ""
 }
 
 // share classifies one cluster's part in an answer; why is empty where it is right.

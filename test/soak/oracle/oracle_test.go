@@ -141,6 +141,13 @@ func TestPlantedAnswersAreFound(t *testing.T) {
 				s.Errorf("%v %s", v, why)
 			}
 		},
+		"no import in trouble of what was there before it": func(s *story) {
+			s.right(70, "c", "web", "10.96.c")
+			s.Trouble("c")
+			if v, why := s.ask(80, "c", "web", NameError); v != Wrong || !strings.Contains(why, "exports it") {
+				s.Errorf("%v %s", v, why)
+			}
+		},
 		"no answer from a server that runs": func(s *story) {
 			if v, _ := s.Classify(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(7),
 				Why: "timeout"}); v != Wrong {
@@ -310,6 +317,26 @@ func TestFailStatic(t *testing.T) {
 	s.right(369, "c", "heads", "10.a", "10.b")
 	s.wrong("out of date", 371, "c", "heads", "10.a", "10.b")
 	s.right(371, "c", "heads", "10.a2", "10.b")
+}
+
+// TestFailStaticOfAnImport: it may go in trouble only if all have withdrawn their exports, whoever has seen that.
+func TestFailStaticOfAnImport(t *testing.T) {
+	s := told(t)
+	s.right(70, "c", "web", "10.96.c")
+	s.Trouble("c")
+	s.Publish("web", "a", false, nil, at(75))(at(75))
+	if v, _ := s.ask(80, "c", "web", NameError); v != Wrong {
+		t.Error("b exports it")
+	}
+	s.Trouble("b")
+	s.Publish("web", "b", false, nil, at(85))
+	s.right(90, "c", "web", "10.96.c")
+	if v, why := s.ask(90, "c", "web", NameError); v != Right {
+		t.Error(why)
+	}
+	if v, _ := s.ask(91, "c", "web", NoError, "10.96.c"); v != Wrong {
+		t.Error("it is back, and nobody exports it")
+	}
 }
 
 // TestServersThatAreDown need not answer, until they are ready again.

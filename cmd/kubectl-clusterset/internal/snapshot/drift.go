@@ -137,7 +137,8 @@ func content(o map[string]any) map[string]any {
 }
 
 // within reports whether all that is wanted is there. The API server adds defaults, and others may have added items to
-// lists, such as rules.
+// lists, such as rules. White space does not count: kustomize folds the lines of an expression otherwise than kubectl
+// apply -f and the charts.
 func within(want, there any) bool {
 	switch w := want.(type) {
 	case map[string]any:
@@ -154,7 +155,7 @@ func within(want, there any) bool {
 		})
 	case string:
 		t, is := there.(string)
-		return is && strings.TrimSpace(w) == strings.TrimSpace(t) || w == "" && there == nil
+		return is && slices.Equal(strings.Fields(w), strings.Fields(t)) || w == "" && there == nil
 	default:
 		return fmt.Sprint(want) == fmt.Sprint(there)
 	}

@@ -16,15 +16,15 @@ import (
 
 // TestWhatDiffersFromAManifest: what the API server or others add does not.
 func TestWhatDiffersFromAManifest(t *testing.T) {
-	const want = `{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "a\n"}`
+	const want = `{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "a in [\n\n  b]\n"}`
 	for there, same := range map[string]bool{
 		want: true,
 		`{"rules": [{"resources": ["pods"], "verbs": ["get"]}, {"resources": ["services"], "verbs": ["list", "get", "watch"],
-			"apiGroups": [""]}], "note": "a", "default": 1}`: true,
-		`{"rules": [{"resources": ["services"], "verbs": ["get"]}], "note": "a"}`: false,
-		`{"rules": [], "note": "a"}`: false,
-		`{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "b"}`: false,
-		`{"note": "a"}`: false,
+			"apiGroups": [""]}], "note": "a in [\n  b]", "default": 1}`: true,
+		`{"rules": [{"resources": ["services"], "verbs": ["get"]}], "note": "a in [\n  b]"}`: false,
+		`{"rules": [], "note": "a in [\n  b]"}`:                                              false,
+		`{"rules": [{"resources": ["services"], "verbs": ["get", "list"]}], "note": "b"}`:    false,
+		`{"note": "a in [\n  b]"}`:                                                           false,
 	} {
 		var a, b any
 		for text, into := range map[string]*any{want: &a, there: &b} {
