@@ -95,4 +95,8 @@ func TestOneRefusalHoldsUpNoOther(t *testing.T) {
 	if left, err := r.listRecords(t.Context(), "east"); err != nil || len(left) != 1 {
 		t.Errorf("%v, left: %v", err, left)
 	}
+	var leases coordinationv1.LeaseList
+	if err := hub.List(t.Context(), &leases); err != nil || len(leases.Items) > 0 {
+		t.Errorf("%v, Leases left: %v", err, leases.Items)
+	}
 }

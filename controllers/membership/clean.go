@@ -61,14 +61,34 @@ func (g *Gate) clean(ctx context.Context) error {
 		}
 		return remove(o)
 	}
-	foreign := map[types.NamespacedName]bool{}
-	if err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
-		foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
-		return nil
-	}); err != nil {
+	foreign, stated := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	if err := errors.Join(
+		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+			foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
+			return nil
+		}),
+		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+			stated[client.ObjectKeyFromObject(o)] = true
+			return nil
+		}),
+	); err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{
+		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+			name := client.ObjectKeyFromObject(o)
+			err := g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[name])
+			stated[name] = err != nil
+			return err
+		}),
+		// What is filled says whose the conditions are, until these are gone.
+		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+			if !kube.Filled(o) || stated[client.ObjectKeyFromObject(o)] {
+				return nil
+			}
+			return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
+		}),
+	}
 	for _, kind := range []struct {
 		list   client.ObjectList
 		option client.ListOption
@@ -83,18 +103,7 @@ func (g *Gate) clean(ctx context.Context) error {
 	} {
 		errs = append(errs, kube.ForEach(ctx, g.Local, kind.list, kind.do, kind.option))
 	}
-	err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
-		return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
-	})
-	if err == nil { // else a filled import must still say whose the conditions are
-		err = kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
-			if !kube.Filled(o) {
-				return nil
-			}
-			return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
-		})
-	}
-	errs = append(errs, err, g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours))
+	errs = append(errs, g.cleanOptional(ctx, &externaldnsv1alpha1.DNSEndpointList{}, remove, ours))
 	// The agent's ServiceCIDRs stay while ordinary Services have addresses in them.
 	errs = append(errs, g.cleanOptional(ctx, &networkingv1.ServiceCIDRList{}, func(o client.Object) error {
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {

@@ -104,6 +104,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
 				p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if w.refused["status of "+o.GetName()] {
+					return errWebhook
+				}
 				return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 			},
 		}).
@@ -399,5 +402,19 @@ func TestOneRefusalHoldsUpNoOther(t *testing.T) {
 	w.refused = nil
 	if err := w.gate().Enter(t.Context()); !errors.Is(err, ErrLeft) || len(w.gone(t)) > 0 {
 		t.Errorf("nothing is refused: %v; here: %v", err, w.gone(t))
+	}
+}
+
+// TestARefusedConditionKeepsNoOtherImportFilled: answers have no VIPs of Services that are gone.
+func TestARefusedConditionKeepsNoOtherImportFilled(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	w.wish(t, "true")
+	w.refused = map[string]bool{"status of web": true}
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, errWebhook) {
+		t.Fatal(err)
+	}
+	if declared := get[*mcsv1beta1.ServiceImport](t, w.local, "shop", "declared"); kube.Filled(declared) {
+		t.Errorf("the import is %+v", declared)
 	}
 }

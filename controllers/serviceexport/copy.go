@@ -23,8 +23,6 @@ func (r *reconciler) copy(ctx context.Context, s *state, d *decision) (again tim
 	switch {
 	case s.own == nil && !d.exports: // nothing here needs the withdrawal of a record that only the hub has
 		return 0, nil
-	case s.own == nil && d.unsure:
-		return withoutHub, nil
 	case s.own == nil:
 		return 0, r.createCopy(ctx, s, d)
 	case clusterset.SameFacts(&s.own.Spec, &d.record) && !clusterset.Spent(s.own.Spec.Revision):

@@ -31,8 +31,6 @@ type decision struct {
 	export  clusterset.Export                   // the record as other members parse it
 	groups  []hubv1alpha1.EndpointGroup         // of each slice
 	valid   metav1.Condition
-	// unsure is set if a part is left out, and neither a copy nor the hub says yet what was exported last.
-	unsure bool
 }
 
 // decide returns what this cluster exports. An optional part that other members would refuse is left out, so that a
@@ -40,7 +38,6 @@ type decision struct {
 func decide(s *state, now time.Time) (d decision) {
 	var leftOut []error
 	d.record, leftOut, d.valid = s.exported()
-	d.unsure = len(leftOut) > 0 && s.own == nil && !s.seen
 	if d.exports = d.valid.Type == ""; d.exports {
 		export, err := parse(d.record, s.own)
 		if err != nil {
@@ -115,12 +112,22 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 }
 
 // latest returns the record that states this cluster's latest export: its copy, or the hub's if this cluster has lost
-// its copy, or has an earlier one, from a backup; nil if there is neither.
+// its copy, has made it anew before it saw the hub's, or has an earlier one, from a backup; nil if there is neither.
 func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
-	if s.own == nil || s.shown != nil && s.own.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
-		return s.shown
+	own, shown := s.own, s.shown
+	switch {
+	case own == nil:
+		return shown
+	case shown == nil:
+		return own
+	case own.Spec.ExportedAt.Before(shown.Spec.ExportedAt):
+		return shown
 	}
-	return s.own
+	anew := own.Annotations[clusterset.AnnotationPublished] == "" && own.Spec.ExportedAt.Equal(shown.Spec.ExportedAt)
+	if anew && !own.Spec.Withdrawn && !shown.Spec.Withdrawn {
+		return shown
+	}
+	return own
 }
 
 // withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the

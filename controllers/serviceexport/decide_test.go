@@ -263,8 +263,8 @@ func TestE11ALostCopyEndsNoExportWithATypingError(t *testing.T) {
 	m := newMember(t, []client.Object{ownRecord("prod", shown)}, wrong, svc(nil), slice("web-1", 1))
 	hub := m.hub
 	m.hub = nil // not seen yet
-	if m.settle(2); m.copied() != nil {
-		t.Errorf("the copy goes to %q before the hub was seen", m.copied().Spec.ExportTo)
+	if m.settle(2); m.copied() == nil || m.copied().Spec.ExportTo != "cluster=east" {
+		t.Errorf("before the hub was seen: %+v; want a copy that goes to no other cluster", m.copied())
 	}
 	m.hub = hub
 	m.settle(20)

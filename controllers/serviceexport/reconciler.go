@@ -111,7 +111,6 @@ type state struct {
 	external hubv1alpha1.ExternalNames // of the ClusterSet
 	foreign  bool                      // another program owns the import of the name in this cluster (I10)
 
-	seen  bool                                // the hub has shown what it has of the name
 	shown *hubv1alpha1.ServiceExportRecord    // this member's record on the hub; nil if it shows none
 	pages map[int32]*hubv1alpha1.EndpointPage // this member's on the hub, by number
 	wrote bool                                // this pass has written to the hub
@@ -269,7 +268,7 @@ func (c Config) gatherHub(ctx context.Context, s *state) error {
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
 		return err
 	}
-	s.seen, s.pages = true, map[int32]*hubv1alpha1.EndpointPage{}
+	s.pages = map[int32]*hubv1alpha1.EndpointPage{}
 	for i := range pages.Items {
 		if page := &pages.Items[i]; page.Spec.ClusterID == c.Cluster {
 			s.pages[page.Spec.Number] = page
