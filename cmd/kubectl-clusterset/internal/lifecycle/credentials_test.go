@@ -212,6 +212,7 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 }
 
 // TestID4ACloneIsNoMemberByItsOriginalsRenewals: its ClusterProperty and Membership are the original's, from a backup.
+// An agent that cannot store its renewals looks the same, and must not leave.
 func TestID4ACloneIsNoMemberByItsOriginalsRenewals(t *testing.T) {
 	for _, renew := range []bool{false, true} {
 		renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
@@ -226,7 +227,10 @@ func TestID4ACloneIsNoMemberByItsOriginalsRenewals(t *testing.T) {
 		before := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: renew},
 			server: "https://hub", lease: before}
-		if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), "this cluster may be a clone") {
+		const want = "either it could not write Lease clusterset-system/hub-renewed, and its log says why; or " +
+			"another agent renews Lease east on the hub, and this cluster may be a clone. Only in a clone: " +
+			"kubectl clusterset leave --force\n"
+		if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("renew %v: %v", renew, err)
 		}
 	}
