@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -135,11 +136,10 @@ func (j *join) sameHub(ctx context.Context) error {
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}
-	expiry, _ := facts.Expiry(facts.Named(kept, clusterset.LeaseRenewed))
-	until := expiry.UTC().Format(time.RFC3339)
-	return report.Fail("name that hub; if this one replaces it, stop the agent: "+j.Flags.Here(facts.ScaleAgent+"0")+
-		"; then run this command again after "+until, "%s is a member, and its agent renewed its Lease on another hub"+
-		", at %s, until %s", j.Member.Name, was.Server, until)
+	seconds := *facts.Named(kept, clusterset.LeaseRenewed).Spec.LeaseDurationSeconds // else it counted as expired
+	return report.Fail(fmt.Sprintf("name that hub; if this one replaces it, stop the agent: %s; then run this command "+
+		"again %v after it has stopped", j.Flags.Here(facts.ScaleAgent+"0"), time.Duration(seconds)*time.Second),
+		"%s is a member, and its agent renews its Lease on another hub, at %s", j.Member.Name, was.Server)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
