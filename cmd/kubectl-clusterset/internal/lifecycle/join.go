@@ -78,12 +78,8 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
-	if o.Renew {
-		steps = []func(context.Context) error{j.grant, j.credentials}
-	}
-	if err := all(ctx, steps...); err != nil {
-		return report.WithRemedy(err, "to continue, run the same command again")
+	if err := j.write(ctx); err != nil {
+		return err
 	}
 	switch {
 	case j.leaving():
@@ -100,6 +96,19 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		}
 	}
 	return j.await(ctx)
+}
+
+// write takes the steps. Each can be repeated, unless its error says what else to do.
+func (j *join) write(ctx context.Context) error {
+	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
+	if j.Renew {
+		steps = []func(context.Context) error{j.grant, j.credentials}
+	}
+	err := all(ctx, steps...)
+	if err != nil && !report.HasRemedy(err) {
+		return report.WithRemedy(err, "to continue, run the same command again")
+	}
+	return err
 }
 
 // preflight reads both clusters and checks all preconditions.
