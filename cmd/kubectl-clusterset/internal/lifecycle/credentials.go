@@ -224,11 +224,11 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		stored, err := kube.Get[*coordinationv1.Lease](ctx, j.Member, types.NamespacedName{
-			Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
+		kept, err := leases(ctx, j.Member)
 		if err != nil {
 			return false, "", err
 		}
+		stored := facts.Named(kept, clusterset.LeaseRenewed)
 		known, err := cluster.MembershipOf(ctx, j.Member)
 		if err != nil {
 			return false, "", err

@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -186,7 +187,8 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 	}
 }
 
-// TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it.
+// TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it. Who waits
+// needs no right to get Leases in the member.
 func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 	const was, is = "https://hub.internal:6443", "https://hub.example"
 	for used, waits := range map[string]bool{was: true, is: false, "": false} {
@@ -195,7 +197,14 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		}
 		renewed := lease(kube.SystemNamespace, clusterset.LeaseRenewed)
 		renewed.Annotations = map[string]string{clusterset.AnnotationRenewed: "999 of "} // the fake client's version
-		member := inMemory(interceptor.Funcs{}, renewed,
+		lists := interceptor.Funcs{Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey,
+			o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*coordinationv1.Lease); is {
+				return apierrors.NewForbidden(coordinationv1.Resource("leases"), key.Name, nil)
+			}
+			return api.Get(ctx, key, o, opts...)
+		}}
+		member := inMemory(lists, renewed,
 			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
 				Status: hubv1alpha1.MembershipStatus{Hub: used}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
