@@ -254,9 +254,14 @@ func (j *join) await(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), j.Flags.Here(facts.Doctor+
-			" --hub-context=HUB")+"; for another image, or another address of the hub, run the same command with "+
-			"--image or --hub-server URL")
+		remedy := j.Flags.Here(facts.Doctor + " --hub-context=HUB")
+		if j.file != "" { // it has the address
+			remedy += "; for another image, run the same command with --image"
+		} else {
+			remedy += "; for another image, or another address of the hub, run the same command with --image or " +
+				"--hub-server URL"
+		}
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), remedy)
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {

@@ -265,16 +265,19 @@ func (j *join) checkRights(ctx context.Context) error {
 	if j.DryRun != nil {
 		return nil
 	}
-	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile"), Rights: []cluster.Right{{Verb: "create",
-		Resource: "serviceaccounts", Subresource: "token", Namespace: j.HubNamespace,
-		Name: clusterset.AccountPrefix + j.ClusterID}}}
-	here := cluster.Writes{Apply: []*unstructured.Unstructured{secret()}}
+	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile")}
+	here := cluster.Writes{}
 	if !j.Renew {
-		there.Rights = append(there.Rights, cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile")))
-		here.Apply = append(slices.Clone(j.here), secret())
+		there.Rights = []cluster.Right{cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile"))}
+		here.Apply = slices.Clone(j.here)
 		if j.id == nil {
 			here.Rights = []cluster.Right{cluster.RightTo("create", property(clusterset.PropertyID))}
 		}
+	}
+	if j.file == "" {
+		there.Rights = append(there.Rights, cluster.Right{Verb: "create", Resource: "serviceaccounts",
+			Subresource: "token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
+		here.Apply = append(here.Apply, secret())
 	}
 	return errors.Join(j.Hub.Allowed(ctx, j.HubNamespace, there), j.Member.Allowed(ctx, "", here))
 }
@@ -434,10 +437,10 @@ func (j *join) render(ctx context.Context) error {
 	if file := valueOf(runs, "hub-kubeconfig"); file != "" && file != mounted {
 		j.file = file
 		values.Args = append(values.Args, "--hub-kubeconfig="+file) // the last one counts
-		if j.Renew {
-			return report.Fail("renew it where the file comes from: "+report.DocsTokens, "the agent of %s has its "+
-				"credentials in %s, and not in Secret %s/%s", j.Member.Name, file, kube.SystemNamespace,
-				clusterset.SecretHub)
+		if j.Renew || j.HubServer != "" || j.TokenLifetime != 0 {
+			return report.Fail("change them where the file comes from: "+report.DocsTokens, "--renew, --hub-server "+
+				"and --token-lifetime are for Secret %s/%s, but the agent of %s has its credentials in %s",
+				kube.SystemNamespace, clusterset.SecretHub, j.Member.Name, file)
 		}
 	}
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {

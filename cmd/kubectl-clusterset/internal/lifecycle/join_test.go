@@ -63,6 +63,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
 	o, _ = options(inMemory(interceptor.Funcs{}))
+	o.Timeout = 100 * time.Millisecond
 	own := inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", "agent",
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
@@ -72,9 +73,16 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	}
 	check(j.here, "r/c:v1", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs=::/0", "--hub-kubeconfig=/vault/hub")
-	j.Renew = true
-	if err := j.render(t.Context()); err == nil || !strings.Contains(err.Error(), "/vault/hub") {
-		t.Errorf("join --renew: %v", err)
+	if err := j.await(t.Context()); err == nil || strings.Contains(err.Error(), "--hub-server") {
+		t.Errorf("waiting for it: %v", err)
+	}
+	for flag, o := range map[string]JoinOptions{"--renew": {Renew: true}, "--hub-server": {HubServer: "https://hub"},
+		"--token-lifetime": {TokenLifetime: time.Hour}} {
+		o.Options, o.Member = j.Options, j.Member
+		err := (&join{JoinOptions: &o}).render(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "/vault/hub") {
+			t.Errorf("join %s: %v", flag, err)
+		}
 	}
 
 	o, _ = options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v3", "hub")))
