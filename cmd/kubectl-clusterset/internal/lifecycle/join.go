@@ -188,7 +188,7 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 		return s, err
 	}
 	agent, err := c.Container(ctx, manifest.AgentDeployment)
-	s.hubNamespace = cmp.Or(known.Status.HubNamespace, valueOf(agent, "hub-namespace"))
+	s.hubNamespace = cmp.Or(valueOf(agent, "hub-namespace"), known.Status.HubNamespace)
 	return s, err
 }
 
