@@ -294,7 +294,7 @@ generate: ## write deploy/crds from the mcs-api module and controllers/api, the 
 	$(GO) run ./hack/charts
 
 .PHONY: verify-vet
-verify-vet: ## go vet of every module and tag, but test/consumers: that takes minutes to compile, in make consumers
+verify-vet: ## go vet of modules ., deploy/image and test/ui, with tags interop and databases; test/consumers takes minutes: make consumers
 	@for m in $(filter-out test/consumers,$(MODULES)); do (cd $$m && $(GO) vet -tags interop,databases ./...) || exit 1; done
 
 .PHONY: verify-static

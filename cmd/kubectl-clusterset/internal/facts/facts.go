@@ -116,20 +116,11 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
 }
 
-// Expiry returns when a Lease expires unless it is renewed, by its API server's clock. ok is false if the Lease does
-// not show when it was renewed, or for how long.
-func Expiry(lease *coordinationv1.Lease) (at time.Time, ok bool) {
-	at, _, ok = Renewed(lease)
-	if !ok || lease.Spec.LeaseDurationSeconds == nil {
-		return at, false
-	}
-	return at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second), true
-}
-
 // Expired reports whether a Lease has expired, at now of its API server's clock, or does not show that it has not.
 func Expired(lease *coordinationv1.Lease, now time.Time) bool {
-	at, ok := Expiry(lease)
-	return !ok || now.After(at)
+	at, _, ok := Renewed(lease)
+	seconds := lease.Spec.LeaseDurationSeconds
+	return !ok || seconds == nil || now.After(at.Add(time.Duration(*seconds)*time.Second))
 }
 
 // HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among

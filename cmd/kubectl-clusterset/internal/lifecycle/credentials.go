@@ -205,7 +205,7 @@ func (j *join) lifetime() time.Duration {
 
 // await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub, at
 // the address of the new credentials: it keeps a connection that works until that one does. In a clone, the original's
-// agent renews that Lease, and what the clone has stored is of another renewal.
+// agent renews that Lease, and what the clone has stored is of another renewal; so it is if the agent cannot store its.
 func (j *join) await(ctx context.Context) error {
 	d, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
@@ -224,11 +224,11 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		stored, err := kube.Get[*coordinationv1.Lease](ctx, j.Member, types.NamespacedName{
-			Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
+		kept, err := leases(ctx, j.Member)
 		if err != nil {
 			return false, "", err
 		}
+		stored := facts.Named(kept, clusterset.LeaseRenewed)
 		known, err := cluster.MembershipOf(ctx, j.Member)
 		if err != nil {
 			return false, "", err
@@ -240,8 +240,10 @@ func (j *join) await(ctx context.Context) error {
 		case lease == nil || j.lease != nil && lease.ResourceVersion == j.lease.ResourceVersion:
 			why = "it has not renewed its Lease on the hub yet"
 		case stored == nil || stored.Annotations[clusterset.AnnotationRenewed] != kube.Version(lease):
-			why = "another agent renews Lease " + j.ClusterID + " on the hub: this cluster may be a clone. In " +
-				"a clone: " + j.Flags.Here("kubectl clusterset leave --force")
+			why = fmt.Sprintf("either it could not write Lease %s/%s, and its log says why; or another agent "+
+				"renews Lease %s on the hub, and this cluster may be a clone. Only in a clone: %s",
+				kube.SystemNamespace, clusterset.LeaseRenewed, j.ClusterID,
+				j.Flags.Here("kubectl clusterset leave --force"))
 		case used != "" && j.server != "" && used != j.server:
 			why = fmt.Sprintf("it still uses the hub at %s and not at %s. A node takes up to two minutes to bring new "+
 				"credentials; after that, the agent does not reach the hub there. To go back: %s", used, j.server,
@@ -252,9 +254,14 @@ func (j *join) await(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), j.Flags.Here(facts.Doctor+
-			" --hub-context=HUB")+"; for another image, or another address of the hub, run the same command with "+
-			"--image or --hub-server URL")
+		remedy := j.Flags.Here(facts.Doctor + " --hub-context=HUB")
+		if j.file != "" { // it has the address
+			remedy += "; for another image, run the same command with --image"
+		} else {
+			remedy += "; for another image, or another address of the hub, run the same command with --image or " +
+				"--hub-server URL"
+		}
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent"), remedy)
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {

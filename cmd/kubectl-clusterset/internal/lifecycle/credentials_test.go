@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -186,7 +187,8 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 	}
 }
 
-// TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it.
+// TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it. Who waits
+// needs no right to get Leases in the member.
 func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 	const was, is = "https://hub.internal:6443", "https://hub.example"
 	for used, waits := range map[string]bool{was: true, is: false, "": false} {
@@ -195,7 +197,14 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		}
 		renewed := lease(kube.SystemNamespace, clusterset.LeaseRenewed)
 		renewed.Annotations = map[string]string{clusterset.AnnotationRenewed: "999 of "} // the fake client's version
-		member := inMemory(interceptor.Funcs{}, renewed,
+		lists := interceptor.Funcs{Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey,
+			o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*coordinationv1.Lease); is {
+				return apierrors.NewForbidden(coordinationv1.Resource("leases"), key.Name, nil)
+			}
+			return api.Get(ctx, key, o, opts...)
+		}}
+		member := inMemory(lists, renewed,
 			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
 				Status: hubv1alpha1.MembershipStatus{Hub: used}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
@@ -212,6 +221,7 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 }
 
 // TestID4ACloneIsNoMemberByItsOriginalsRenewals: its ClusterProperty and Membership are the original's, from a backup.
+// An agent that cannot store its renewals looks the same, and must not leave.
 func TestID4ACloneIsNoMemberByItsOriginalsRenewals(t *testing.T) {
 	for _, renew := range []bool{false, true} {
 		renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
@@ -226,7 +236,10 @@ func TestID4ACloneIsNoMemberByItsOriginalsRenewals(t *testing.T) {
 		before := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: renew},
 			server: "https://hub", lease: before}
-		if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), "this cluster may be a clone") {
+		const want = "either it could not write Lease clusterset-system/hub-renewed, and its log says why; or " +
+			"another agent renews Lease east on the hub, and this cluster may be a clone. Only in a clone: " +
+			"kubectl clusterset leave --force\n"
+		if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("renew %v: %v", renew, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -77,12 +78,8 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
-	if o.Renew {
-		steps = []func(context.Context) error{j.grant, j.credentials}
-	}
-	if err := all(ctx, steps...); err != nil {
-		return report.WithRemedy(err, "to continue, run the same command again")
+	if err := j.write(ctx); err != nil {
+		return err
 	}
 	switch {
 	case j.leaving():
@@ -99,6 +96,19 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		}
 	}
 	return j.await(ctx)
+}
+
+// write takes the steps. Each can be repeated, unless its error says what else to do.
+func (j *join) write(ctx context.Context) error {
+	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
+	if j.Renew {
+		steps = []func(context.Context) error{j.grant, j.credentials}
+	}
+	err := all(ctx, steps...)
+	if err != nil && !report.HasRemedy(err) {
+		return report.WithRemedy(err, "to continue, run the same command again")
+	}
+	return err
 }
 
 // preflight reads both clusters and checks all preconditions.
@@ -135,11 +145,10 @@ func (j *join) sameHub(ctx context.Context) error {
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}
-	expiry, _ := facts.Expiry(facts.Named(kept, clusterset.LeaseRenewed))
-	until := expiry.UTC().Format(time.RFC3339)
-	return report.Fail("name that hub; if this one replaces it, stop the agent: "+j.Flags.Here(facts.ScaleAgent+"0")+
-		"; then run this command again after "+until, "%s is a member, and its agent renewed its Lease on another hub"+
-		", at %s, until %s", j.Member.Name, was.Server, until)
+	seconds := *facts.Named(kept, clusterset.LeaseRenewed).Spec.LeaseDurationSeconds // else it counted as expired
+	return report.Fail(fmt.Sprintf("name that hub; if this one replaces it, stop the agent: %s; then run this command "+
+		"again %v after it has stopped", j.Flags.Here(facts.ScaleAgent+"0"), time.Duration(seconds)*time.Second),
+		"%s is a member, and its agent renews its Lease on another hub, at %s", j.Member.Name, was.Server)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -179,7 +188,7 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 		return s, err
 	}
 	agent, err := c.Container(ctx, manifest.AgentDeployment)
-	s.hubNamespace = cmp.Or(known.Status.HubNamespace, valueOf(agent, "hub-namespace"))
+	s.hubNamespace = cmp.Or(valueOf(agent, "hub-namespace"), known.Status.HubNamespace)
 	return s, err
 }
 
@@ -256,16 +265,19 @@ func (j *join) checkRights(ctx context.Context) error {
 	if j.DryRun != nil {
 		return nil
 	}
-	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile"), Rights: []cluster.Right{{Verb: "create",
-		Resource: "serviceaccounts", Subresource: "token", Namespace: j.HubNamespace,
-		Name: clusterset.AccountPrefix + j.ClusterID}}}
-	here := cluster.Writes{Apply: []*unstructured.Unstructured{secret()}}
+	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile")}
+	here := cluster.Writes{}
 	if !j.Renew {
-		there.Rights = append(there.Rights, cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile")))
-		here.Apply = append(slices.Clone(j.here), secret())
+		there.Rights = []cluster.Right{cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile"))}
+		here.Apply = slices.Clone(j.here)
 		if j.id == nil {
 			here.Rights = []cluster.Right{cluster.RightTo("create", property(clusterset.PropertyID))}
 		}
+	}
+	if j.file == "" {
+		there.Rights = append(there.Rights, cluster.Right{Verb: "create", Resource: "serviceaccounts",
+			Subresource: "token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
+		here.Apply = append(here.Apply, secret())
 	}
 	return errors.Join(j.Hub.Allowed(ctx, j.HubNamespace, there), j.Member.Allowed(ctx, "", here))
 }
@@ -425,10 +437,10 @@ func (j *join) render(ctx context.Context) error {
 	if file := valueOf(runs, "hub-kubeconfig"); file != "" && file != mounted {
 		j.file = file
 		values.Args = append(values.Args, "--hub-kubeconfig="+file) // the last one counts
-		if j.Renew {
-			return report.Fail("renew it where the file comes from: "+report.DocsTokens, "the agent of %s has its "+
-				"credentials in %s, and not in Secret %s/%s", j.Member.Name, file, kube.SystemNamespace,
-				clusterset.SecretHub)
+		if j.Renew || j.HubServer != "" || j.TokenLifetime != 0 {
+			return report.Fail("change them where the file comes from: "+report.DocsTokens, "--renew, --hub-server "+
+				"and --token-lifetime are for Secret %s/%s, but the agent of %s has its credentials in %s",
+				kube.SystemNamespace, clusterset.SecretHub, j.Member.Name, file)
 		}
 	}
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {

@@ -63,6 +63,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
 	o, _ = options(inMemory(interceptor.Funcs{}))
+	o.Timeout = 100 * time.Millisecond
 	own := inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", "agent",
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
@@ -72,9 +73,16 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	}
 	check(j.here, "r/c:v1", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs=::/0", "--hub-kubeconfig=/vault/hub")
-	j.Renew = true
-	if err := j.render(t.Context()); err == nil || !strings.Contains(err.Error(), "/vault/hub") {
-		t.Errorf("join --renew: %v", err)
+	if err := j.await(t.Context()); err == nil || strings.Contains(err.Error(), "--hub-server") {
+		t.Errorf("waiting for it: %v", err)
+	}
+	for flag, o := range map[string]JoinOptions{"--renew": {Renew: true}, "--hub-server": {HubServer: "https://hub"},
+		"--token-lifetime": {TokenLifetime: time.Hour}} {
+		o.Options, o.Member = j.Options, j.Member
+		err := (&join{JoinOptions: &o}).render(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "/vault/hub") {
+			t.Errorf("join %s: %v", flag, err)
+		}
 	}
 
 	o, _ = options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v3", "hub")))
@@ -162,10 +170,9 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 			j.hubSet.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
 				At: metav1.NewTime(now.Add(-c.departed))}}
 		}
-		until := now.Add(35 * time.Second).UTC().Format(time.RFC3339) // its Lease lasts for 40 seconds
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
-			(!strings.Contains(err.Error(), "https://prod, until "+until) ||
-				!strings.Contains(err.Error(), "run this command again after "+until)) {
+			(!strings.Contains(err.Error(), "its Lease on another hub, at https://prod\n") ||
+				!strings.HasSuffix(err.Error(), "; then run this command again 40s after it has stopped")) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -296,16 +303,18 @@ func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
 	}
 }
 
-// TestOfTwoJoinsAtOnceOneNamesTheCluster: the other fails before it touches the agent, and names its claim.
+// TestOfTwoJoinsAtOnceOneNamesTheCluster: the other fails before it touches the agent, and names its claim. It is not
+// told to run again, which would be refused.
 func TestOfTwoJoinsAtOnceOneNamesTheCluster(t *testing.T) {
-	for value, fails := range map[string]bool{"east": true, "west": false} {
+	const void = "this join is void: another one has meanwhile given the hub the cluster ID east\n" +
+		"  → to delete its claim of west: kubectl clusterset evict west --hub-context=HUB"
+	for value, want := range map[string]string{"east": void, "west": "<nil>"} {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
-				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}}
-		err := j.name(t.Context())
-		if (err != nil) != fails || fails && !strings.Contains(err.Error(), "kubectl clusterset evict west") {
-			t.Errorf("the other one made it %s: %v", value, err)
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}, mine: true, file: "/hub"}
+		if got := fmt.Sprint(j.write(t.Context())); got != want {
+			t.Errorf("the other one made it %s: %s, want %s", value, got, want)
 		}
 	}
 }

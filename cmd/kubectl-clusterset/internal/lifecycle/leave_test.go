@@ -221,7 +221,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 }
 
 // TestID4LeavingFindsItsClaimWithoutTheMembership: after clusterset.k8s.io is gone, or before it is there, the agent's
-// Membership or arguments name the ClusterSet's namespace.
+// Membership or arguments name the ClusterSet's namespace. The arguments are newer: the agent copies them.
 func TestID4LeavingFindsItsClaimWithoutTheMembership(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
@@ -229,15 +229,19 @@ func TestID4LeavingFindsItsClaimWithoutTheMembership(t *testing.T) {
 	defer server.Close()
 	member := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
 		Status: hubv1alpha1.MembershipStatus{HubNamespace: "blue"}}
-	for what, left := range map[string]client.Object{
-		"Membership": member,
-		"agent":      runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace=blue"),
-		"two words":  runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace", "blue"),
+	stale := member.DeepCopy()
+	stale.Status.HubNamespace = "red"
+	agent := runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace=blue")
+	for what, left := range map[string][]client.Object{
+		"Membership":                    {member},
+		"agent":                         {agent},
+		"two words":                     {runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace", "blue")},
+		"agent, and a stale Membership": {agent, stale},
 	} {
-		here := inMemory(interceptor.Funcs{}, left,
+		here := inMemory(interceptor.Funcs{}, append(left,
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
-				Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}})
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}})...)
 		here.Config = &rest.Config{Host: server.URL}
 		var out strings.Builder
 		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid")))

@@ -94,6 +94,7 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 		odd         map[string]error
 		named       bool // the cluster has an ID
 		renew       bool
+		here        []client.Object
 		want        string
 	}{
 		"all rights":          {},
@@ -107,11 +108,13 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 		"no ID that is new":   {member: []string{properties}, named: true},
 		"after another error": {member: []string{"patch deployments"}, odd: invalid, want: "applying Deployment"},
 		"more than one":       {member: []string{"patch secrets", properties}, want: "cannot patch, and 1 more"},
+		"no credentials, which are elsewhere": {hub: []string{token}, member: []string{"patch secrets"},
+			here: []client.Object{runs("clusterset-controller", "r/c:v1", "agent", "--hub-kubeconfig=/vault/hub")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := options(inMemory(user(c.hub, nil, nil)))
 			o.Release = "r/c:v1"
-			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(user(c.member, nil, c.odd)),
+			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(user(c.member, nil, c.odd), c.here...),
 				ClusterID: "east", Renew: c.renew}}
 			if c.named {
 				j.id = &aboutv1beta1.ClusterProperty{}
