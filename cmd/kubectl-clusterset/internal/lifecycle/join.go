@@ -141,7 +141,7 @@ func (j *join) sameHub(ctx context.Context) error {
 		return nil
 	}
 	kept, err := leases(ctx, j.Member)
-	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept) ||
+	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept, j.now) ||
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}

@@ -48,16 +48,17 @@ type leave struct {
 	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
 	helm    string                       // the release that installed the agent, if Helm did
+	now     time.Time                    // of the member's API server's clock
 }
 
 // Leave removes a cluster from its ClusterSet and deletes what Join applied there, except CRDs: others may use them. It
 // also undoes an unfinished join. ServiceExports stay.
 func Leave(ctx context.Context, o *LeaveOptions) error {
-	l := &leave{LeaveOptions: o}
-	if _, err := checkServer(ctx, o.Member, o.Say); err != nil {
+	server, err := checkServer(ctx, o.Member, o.Say)
+	if err != nil {
 		return err
 	}
-	var err error
+	l := &leave{LeaveOptions: o, now: server.Now}
 	if l.state, err = read(ctx, o.Member); err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (l *leave) evicted(ctx context.Context) error {
 	}
 	for i := range sets.Items {
 		set := &sets.Items[i]
-		if set.Name == l.setProperty.Spec.Value && facts.Departed(set, l.id.Spec.Value, kept) {
+		if set.Name == l.setProperty.Spec.Value && facts.Departed(set, l.id.Spec.Value, kept, l.now) {
 			l.Say("the hub: this cluster was evicted, so it leaves without the hub")
 			l.Force = true
 			return nil
