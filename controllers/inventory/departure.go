@@ -186,8 +186,8 @@ func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.P
 	return out, nil
 }
 
-// deleteRecords deletes a member's records and its Lease. It returns the first error; the other records go all the same,
-// while the API server answers fast: other members wait for this.
+// deleteRecords deletes a member's records and its Lease. It returns the first error. The other records go all the
+// same, while the API server answers fast: other members wait for this.
 func (r *reconciler) deleteRecords(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
 	var first error
 	brief, cancel := context.WithTimeout(ctx, revocationTime)

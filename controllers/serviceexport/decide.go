@@ -112,7 +112,7 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 }
 
 // latest returns the record that states this cluster's latest export: its copy, or the hub's if this cluster has lost
-// its copy, has made it anew before it saw the hub's, or has an earlier one, from a backup; nil if there is neither.
+// its copy, has created another before it saw the hub's, or has an earlier one, from a backup; nil if there is neither.
 func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
 	own, shown := s.own, s.shown
 	switch {
@@ -123,8 +123,8 @@ func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
 	case own.Spec.ExportedAt.Before(shown.Spec.ExportedAt):
 		return shown
 	}
-	anew := own.Annotations[clusterset.AnnotationPublished] == "" && own.Spec.ExportedAt.Equal(shown.Spec.ExportedAt)
-	if anew && !own.Spec.Withdrawn && !shown.Spec.Withdrawn {
+	unseen := own.Annotations[clusterset.AnnotationPublished] == "" && own.Spec.ExportedAt.Equal(shown.Spec.ExportedAt)
+	if unseen && !own.Spec.Withdrawn && !shown.Spec.Withdrawn {
 		return shown
 	}
 	return own

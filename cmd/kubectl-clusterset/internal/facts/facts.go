@@ -164,9 +164,9 @@ func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordi
 // and API servers accept a token for some seconds after its account is gone.
 const revoked = 2 * time.Minute
 
-// Departed reports whether a ClusterSet lists a member as departed, and its agent does not renew its Lease since, by the
-// member's leases at now of its API server. A hub lists a departure forever, also of a cluster that has joined another
-// hub since; and one that was evicted while the hub's controller was away could renew until that was back.
+// Departed reports whether a ClusterSet lists a member as departed, and its agent does not renew its Lease since, by
+// the member's leases at now of its API server. A hub lists a departure forever, also of a cluster that has joined
+// another hub since; and one that was evicted while the hub's controller was away could renew until that was back.
 func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease, now time.Time) bool {
 	d := Find(set.Status.Departed, func(d *hubv1alpha1.Departure) bool { return d.ClusterID == id })
 	renewed, expired, ok := HubSeen(leases, now)
