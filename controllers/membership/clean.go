@@ -62,32 +62,31 @@ func (g *Gate) clean(ctx context.Context) error {
 		return remove(o)
 	}
 	foreign, stated := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
-	if err := errors.Join(
-		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
-			foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
-			return nil
-		}),
-		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
-			stated[client.ObjectKeyFromObject(o)] = true
-			return nil
-		}),
-	); err != nil {
+	if err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+		foreign[client.ObjectKeyFromObject(o)] = !kube.Manages(o)
+		return nil
+	}); err != nil {
 		return err
 	}
-	errs := []error{
-		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+	err := kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
+		stated[client.ObjectKeyFromObject(o)] = true
+		return nil
+	})
+	errs := []error{err}
+	if err == nil {
+		errs = append(errs, kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceExportList{}, func(o client.Object) error {
 			name := client.ObjectKeyFromObject(o)
 			err := g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[name])
 			stated[name] = err != nil
 			return err
-		}),
+		}))
 		// What is filled says whose the conditions are, until these are gone.
-		kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
+		errs = append(errs, kube.ForEach(ctx, g.Local, &mcsv1beta1.ServiceImportList{}, func(o client.Object) error {
 			if !kube.Filled(o) || stated[client.ObjectKeyFromObject(o)] {
 				return nil
 			}
 			return kube.TakeBack(ctx, g.Local, o.(*mcsv1beta1.ServiceImport))
-		}),
+		}))
 	}
 	for _, kind := range []struct {
 		list   client.ObjectList

@@ -112,22 +112,12 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 }
 
 // latest returns the record that states this cluster's latest export: its copy, or the hub's if this cluster has lost
-// its copy, has created another before it saw the hub's, or has an earlier one, from a backup; nil if there is neither.
+// its copy, or has an earlier one, from a backup; nil if there is neither.
 func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
-	own, shown := s.own, s.shown
-	switch {
-	case own == nil:
-		return shown
-	case shown == nil:
-		return own
-	case own.Spec.ExportedAt.Before(shown.Spec.ExportedAt):
-		return shown
+	if s.own == nil || s.shown != nil && s.own.Spec.ExportedAt.Before(s.shown.Spec.ExportedAt) {
+		return s.shown
 	}
-	unseen := own.Annotations[clusterset.AnnotationPublished] == "" && own.Spec.ExportedAt.Equal(shown.Spec.ExportedAt)
-	if unseen && !own.Spec.Withdrawn && !shown.Spec.Withdrawn {
-		return shown
-	}
-	return own
+	return s.own
 }
 
 // withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the
@@ -153,7 +143,12 @@ func (s *state) isWithdrawn(record *hubv1alpha1.ServiceExportRecordSpec) bool {
 
 // last returns what was exported last. A Service that was not exported goes to no other cluster.
 func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
-	if was := s.latest(); was != nil && !was.Spec.Withdrawn {
+	was := s.latest()
+	unseen := s.own != nil && !s.own.Spec.Withdrawn && s.own.Annotations[clusterset.AnnotationPublished] == ""
+	if unseen && s.shown != nil { // the copy was lost, and created again before the hub was seen
+		was = s.shown
+	}
+	if was != nil && !was.Spec.Withdrawn {
 		return &was.Spec
 	}
 	return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}

@@ -256,20 +256,39 @@ func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
 
 // TestE11ALostCopyEndsNoExportWithATypingError, also if this agent starts before it sees the hub, which knows the rest.
 func TestE11ALostCopyEndsNoExportWithATypingError(t *testing.T) {
-	wrong := export()
-	wrong.Annotations = map[string]string{clusterset.AnnotationExportTo: "b"}
-	shown := exportOf(1)
-	shown.ExportTo = "cluster=b"
-	m := newMember(t, []client.Object{ownRecord("prod", shown)}, wrong, svc(nil), slice("web-1", 1))
-	hub := m.hub
-	m.hub = nil // not seen yet
-	if m.settle(2); m.copied() == nil || m.copied().Spec.ExportTo != "cluster=east" {
-		t.Errorf("before the hub was seen: %+v; want a copy that goes to no other cluster", m.copied())
-	}
-	m.hub = hub
-	m.settle(20)
-	if here, there := m.copied().Spec.ExportTo, m.record().Spec.ExportTo; here != "cluster=b" || there != here {
-		t.Errorf("the copy goes to %q, and the record to %q", here, there)
+	for _, createdAgain := range []bool{false, true} {
+		wrong := export()
+		wrong.Annotations = map[string]string{clusterset.AnnotationExportTo: "b"}
+		shown := exportOf(1)
+		shown.ExportTo = "cluster=b"
+		if createdAgain {
+			shown.ExportedAt = new(metav1.NewTime(wrong.CreationTimestamp.Add(-time.Hour)))
+		}
+		m := newMember(t, []client.Object{ownRecord("prod", shown)})
+		refused := 1 // a webhook
+		m.local = plane(t, kube.Local, interceptor.Funcs{Update: func(
+			ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption,
+		) error {
+			if _, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && refused > 0 {
+				refused--
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+			return c.Update(ctx, o, opts...)
+		}}, wrong, svc(nil), slice("web-1", 1))
+		m.restart(pages.OfHub)
+		hub := m.hub
+		m.hub = nil // not seen yet
+		if m.settle(2); m.copied() == nil || m.copied().Spec.ExportTo != "cluster=east" {
+			t.Fatalf("before the hub was seen: %+v; want a copy that goes to no other cluster", m.copied())
+		}
+		m.hub = hub
+		for range 3 {
+			_, _, _ = m.pass() // the first update is refused
+		}
+		m.settle(20)
+		if here, there := m.copied().Spec.ExportTo, m.record().Spec.ExportTo; here != "cluster=b" || there != here {
+			t.Errorf("created again: %v: the copy goes to %q, and the record to %q", createdAgain, here, there)
+		}
 	}
 }
 

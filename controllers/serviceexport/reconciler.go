@@ -146,7 +146,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, here // the next pass sees what is there
 	}
 	again, published, there := r.publish(ctx, &s, &d)
-	if there == nil {
+	if here == nil && there == nil { // else the copy is not of what the hub has
 		there = r.setPublished(ctx, &s)
 	}
 	err = errors.Join(here, there)

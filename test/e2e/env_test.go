@@ -106,7 +106,7 @@ func (w *world) programs(ctx context.Context) (err error) {
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
 var (
-	imageFlag = regexp.MustCompile(`--image=(\S+)`)
+	imageFlag = regexp.MustCompile(`--image=(\S+/\S+)`)
 	stockName = regexp.MustCompile(`image: (\S+/coredns:\S+)`)
 )
 

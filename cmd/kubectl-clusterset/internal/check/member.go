@@ -348,7 +348,7 @@ func apart(client, other string) bool {
 func (w *World) elsewhere() bool {
 	m, h := w.Member, w.Hub
 	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool {
-		return facts.Departed(&s, m.ID(), m.Leases, m.Now)
+		return facts.Departed(&s, m.ID(), m.Leases)
 	})
 	return w.HubNamed && m.Set() != "" && clusterset.CheckID(m.ID()) == nil && !evicted &&
 		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)

@@ -164,13 +164,12 @@ func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordi
 // and API servers accept a token for some seconds after its account is gone.
 const revoked = 2 * time.Minute
 
-// Departed reports whether a ClusterSet lists a member as departed, and its agent does not renew its Lease since, by
-// the member's leases at now of its API server. A hub lists a departure forever, also of a cluster that has joined
-// another hub since; and one that was evicted while the hub's controller was away could renew until that was back.
-func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease, now time.Time) bool {
+// Departed reports whether a ClusterSet lists a member as departed, and its agent has not renewed its Lease since, by
+// the member's leases. A hub lists a departure forever, also of a cluster that has joined another hub since.
+func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease) bool {
 	d := Find(set.Status.Departed, func(d *hubv1alpha1.Departure) bool { return d.ClusterID == id })
-	renewed, expired, ok := HubSeen(leases, now)
-	return d != nil && (!ok || expired || renewed.Before(d.At.Add(revoked)))
+	renewed, _, ok := HubSeen(leases, time.Time{})
+	return d != nil && (!ok || renewed.Before(d.At.Add(revoked)))
 }
 
 // RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the

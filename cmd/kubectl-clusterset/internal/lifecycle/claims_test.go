@@ -314,24 +314,19 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"),
 		profile("third", clusterset.AnnotationJoiningUID, "uid")))
 	renewed := metav1.NowMicro()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed,
-			ManagedFields: []metav1.ManagedFieldsEntry{{Operation: "Update", APIVersion: "coordination.k8s.io/v1",
-				Time: &metav1.Time{Time: renewed.Time}, FieldsType: "FieldsV1",
-				FieldsV1: metav1.NewFieldsV1("{}")}}},
-		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed, LeaseDurationSeconds: new(int32(40))}}
 	for what, c := range map[string]struct {
 		here    []client.Object
-		now     time.Time
 		evicted bool
 	}{
-		"the agent has renewed nothing since": {nil, renewed.Time, true},
-		"it renews its Lease on another hub":  {[]client.Object{lease}, renewed.Time, false},
-		// The hub's controller took its rights away long after the eviction.
-		"it has renewed nothing of late": {[]client.Object{lease}, renewed.Add(time.Minute), true},
+		"the agent has renewed nothing since": {nil, true},
+		"it renews its Lease on another hub": {[]client.Object{&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed,
+				ManagedFields: []metav1.ManagedFieldsEntry{{Operation: "Update", APIVersion: "coordination.k8s.io/v1",
+					Time: &metav1.Time{Time: renewed.Time}, FieldsType: "FieldsV1",
+					FieldsV1: metav1.NewFieldsV1("{}")}}},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}}, false},
 	} {
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, c.here...)},
-			now: c.now,
 			state: state{uid: "uid",
 				id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
 				setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}

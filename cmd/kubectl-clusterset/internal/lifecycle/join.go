@@ -98,17 +98,20 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	return j.await(ctx)
 }
 
-// write takes the steps. Each can be repeated, unless its error says what else to do.
+// errVoid is of a join that cannot be continued.
+var errVoid = errors.New("this join is void")
+
+// write takes the steps. Each can be repeated.
 func (j *join) write(ctx context.Context) error {
 	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
 	if j.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
 	err := all(ctx, steps...)
-	if err != nil && !report.HasRemedy(err) {
-		return report.WithRemedy(err, "to continue, run the same command again")
+	if err == nil || errors.Is(err, errVoid) {
+		return err
 	}
-	return err
+	return report.WithRemedy(err, "to continue, run the same command again")
 }
 
 // preflight reads both clusters and checks all preconditions.
@@ -141,7 +144,7 @@ func (j *join) sameHub(ctx context.Context) error {
 		return nil
 	}
 	kept, err := leases(ctx, j.Member)
-	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept, j.now) ||
+	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept) ||
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}
@@ -321,8 +324,8 @@ func (j *join) name(ctx context.Context) error {
 	case err != nil:
 		return j.Member.Failed(err, "creating ClusterProperty %s", p.Name)
 	case p.Spec.Value != j.ClusterID:
-		return report.Fail("to delete its claim of "+j.ClusterID+": "+j.evict(j.ClusterID), "this join is void: "+
-			"another one has meanwhile given %s the cluster ID %s", j.Member.Name, p.Spec.Value)
+		return report.Fail("to delete its claim of "+j.ClusterID+": "+j.evict(j.ClusterID), "%w: another one has "+
+			"meanwhile given %s the cluster ID %s", errVoid, j.Member.Name, p.Spec.Value)
 	}
 	j.Say("%s: its cluster ID is %s", j.Member.Name, j.ClusterID)
 	return nil

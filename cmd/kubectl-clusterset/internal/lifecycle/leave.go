@@ -48,17 +48,16 @@ type leave struct {
 	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
 	helm    string                       // the release that installed the agent, if Helm did
-	now     time.Time                    // of the member's API server's clock
 }
 
 // Leave removes a cluster from its ClusterSet and deletes what Join applied there, except CRDs: others may use them. It
 // also undoes an unfinished join. ServiceExports stay.
 func Leave(ctx context.Context, o *LeaveOptions) error {
-	server, err := checkServer(ctx, o.Member, o.Say)
-	if err != nil {
+	l := &leave{LeaveOptions: o}
+	if _, err := checkServer(ctx, o.Member, o.Say); err != nil {
 		return err
 	}
-	l := &leave{LeaveOptions: o, now: server.Now}
+	var err error
 	if l.state, err = read(ctx, o.Member); err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (l *leave) evicted(ctx context.Context) error {
 		return l.Hub.Failed(err, "listing ClusterSets")
 	}
 	remedy := "name the hub of ClusterSet " + l.setProperty.Spec.Value + " with --hub-context; if it is permanently " +
-		"lost, or has lost its data: --force"
+		"lost, or has lost its data, or has evicted this cluster: --force"
 	if len(sets.Items) == 0 {
 		return l.noSet(ctx, remedy)
 	}
@@ -207,7 +206,7 @@ func (l *leave) evicted(ctx context.Context) error {
 	}
 	for i := range sets.Items {
 		set := &sets.Items[i]
-		if set.Name == l.setProperty.Spec.Value && facts.Departed(set, l.id.Spec.Value, kept, l.now) {
+		if set.Name == l.setProperty.Spec.Value && facts.Departed(set, l.id.Spec.Value, kept) {
 			l.Say("the hub: this cluster was evicted, so it leaves without the hub")
 			l.Force = true
 			return nil
