@@ -192,8 +192,13 @@ func nonsense(group *hubv1alpha1.EndpointGroup) bool {
 	return false
 }
 
-// count adds the backends that a source has a ready endpoint for.
+// count adds the backends that a source has a ready endpoint for, of the families that the exporters have in common: a
+// VIP has no other, though a user may add slices of them.
 func (t *truth) count(out map[backend]bool, src source) {
+	families := t.merged.Families
+	if len(families) > 0 && !slices.Contains(families, corev1.IPFamily(src.slice.AddressType)) {
+		return
+	}
 	serves := func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) }
 	if !resolution.InSomeTier(&t.merged, t.place(src.cluster), t.own) ||
 		!slices.ContainsFunc(src.slice.Endpoints, serves) {
