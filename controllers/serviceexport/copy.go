@@ -96,6 +96,9 @@ func (r *reconciler) setPublished(ctx context.Context, s *state) error {
 	if maps.Equal(rec.Annotations, s.own.Annotations) {
 		return nil
 	}
+	if is := s.shown.Spec.Revision; !clusterset.Spent(is) { // a later process tells by it that the hub was restored
+		rec.Spec.Revision = max(rec.Spec.Revision, is)
+	}
 	if err := r.Local.Update(ctx, rec); err != nil {
 		return err
 	}

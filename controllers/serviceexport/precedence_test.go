@@ -11,6 +11,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/pages"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -170,5 +171,23 @@ func TestC1AMemberRestoredToAnEarlierExport(t *testing.T) {
 		if got := clusterset.Published(m.copied()); !got.Equal(created.Time) {
 			t.Errorf("the copy is lost: %v: its owner ranks it by %v, want %v", lost, got, created)
 		}
+	}
+}
+
+// TestAnOwnerThatRestartedPublishesOnARestoredHubAgain: the hub was empty for a while, and then got back what it had
+// before. Others know the revision of between, and would hold this one.
+func TestAnOwnerThatRestartedPublishesOnARestoredHubAgain(t *testing.T) {
+	m := newMember(t, nil, export(), svc(nil), slice("web-1", 1))
+	m.settle(5)
+	saved := m.record()
+	m.empty()
+	m.now = m.now.Add(time.Minute)
+	m.settle(20)
+	between := m.record().Spec.Revision
+	m.restart(pages.OfHub)
+	m.restore(saved)
+	m.settle(20)
+	if is := m.record().Spec.Revision; between <= saved.Spec.Revision || is <= between {
+		t.Errorf("the revisions are %d, %d and %d", saved.Spec.Revision, between, is)
 	}
 }
