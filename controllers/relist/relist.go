@@ -45,8 +45,7 @@ var pauses = wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.5, Steps
 // ListerWatcher wraps another one for a single Reflector.
 //   - A list after the first asks for the newest state. Another API server may lag behind the last known
 //     resourceVersion, and a restored one may never reach it.
-//   - A list, or the stream in its place, is tried until an API server does it or refuses it. A list that has worked
-//     before is tried also while it is refused (401, 403).
+//   - A list, or the stream in its place, is tried until an API server does it or refuses it.
 //   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
 //   - A watch that ended before the time that it asked for is followed by a list, or if it lasted for a minute by the
 //     next watch, and by a list at the end of one that is five minutes later.
@@ -133,12 +132,8 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOption
 	if o.ResourceVersion != "0" { // "0" is the first list, for which any state will do
 		o.ResourceVersion = ""
 	}
-	again := Unanswered
-	if !l.listed.IsZero() {
-		again = notYet
-	}
 	var list runtime.Object
-	err := until(ctx, again, func() (err error) {
+	err := untilAnswered(ctx, func() (err error) {
 		l.due.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, listTimeout+grace)
 		defer cancel()
@@ -151,12 +146,12 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOption
 	return list, err
 }
 
-// until tries until it works, or fails in another way than again says, or ctx ends.
-func until(ctx context.Context, again func(error) bool, try func() error) error {
+// untilAnswered tries until it works, or an API server says that it will not, or ctx ends.
+func untilAnswered(ctx context.Context, try func() error) error {
 	var logged time.Time
 	for left := pauses; ; {
 		err := try()
-		if err == nil || !again(err) || ctx.Err() != nil {
+		if err == nil || !Unanswered(err) || ctx.Err() != nil {
 			return err
 		}
 		if time.Since(logged) >= logEvery {
@@ -181,12 +176,6 @@ func Unanswered(err error) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// notYet returns whether a list that has worked before may work again soon: an API server that has just started refuses
-// everybody until it has read who may do what.
-func notYet(err error) bool {
-	return Unanswered(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-}
-
 // WatchWithContext implements cache.WatcherWithContext. It returns an Expired error if a list is due.
 func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	streamed := ptr.Deref(o.SendInitialEvents, false)
@@ -203,7 +192,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 		return l.open(ctx, o)
 	}
 	var w watch.Interface
-	err := until(ctx, Unanswered, func() (err error) {
+	err := untilAnswered(ctx, func() (err error) {
 		w, err = l.open(ctx, o)
 		return err
 	})

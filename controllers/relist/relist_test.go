@@ -326,21 +326,6 @@ func TestAListIsTriedUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// TestAListThatOnceWorkedIsTriedUntilItIsAllowed: an API server that has just started refuses everybody.
-func TestAListThatOnceWorkedIsTriedUntilItIsAllowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{version: "90"}
-		l := New(s)
-		if _, err := l.List(metav1.ListOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		s.back, s.away = time.Now().Add(10*time.Second), errForbidden
-		if _, err := l.List(metav1.ListOptions{}); err != nil || time.Since(s.back) > 8*time.Second {
-			t.Errorf("got %v, %v after it was allowed again", err, time.Since(s.back))
-		}
-	})
-}
-
 // TestAListEndsWithItsContext while no API server answers.
 func TestAListEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
