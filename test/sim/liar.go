@@ -28,7 +28,8 @@ type liar struct {
 	*World
 	member   *member
 	revision int64
-	says     map[string]client.Object // what it stands by, by record name
+	says     map[string]client.Object      // what it stands by, by record name
+	said     map[types.NamespacedName]bool // names that the hub ever had a record of; an agent may still have seen it
 	renewed  time.Time
 }
 
@@ -38,7 +39,7 @@ func newLiar(w *World) *liar {
 		a.die()
 	}
 	w.note("%s is a liar", m.id)
-	return &liar{World: w, member: m, says: map[string]client.Object{}, revision: 1}
+	return &liar{World: w, member: m, says: map[string]client.Object{}, said: map[types.NamespacedName]bool{}, revision: 1}
 }
 
 func (l *liar) user() string { return api.Member + l.member.id }
@@ -56,6 +57,9 @@ func (l *liar) publish(o client.Object) error {
 		err = l.World.hub.Create(l.user(), o, false)
 	}
 	l.note("liar publishes %s: %v", api.KeyOf(o), err)
+	if rec, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && err == nil {
+		l.said[nameOf(rec)] = true
+	}
 	return err
 }
 
@@ -244,7 +248,7 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 			l.revision++
 			originOf(rec).Revision = l.revision
 			l.must(l.publish(rec))
-		} else if l.isKnown(n) {
+		} else if l.said[n] {
 			l.must(l.publish(l.withdrawal(n)))
 		}
 	}
@@ -254,24 +258,6 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 		}
 	}
 	l.confirms()
-}
-
-// isKnown returns whether the hub or a member has its record of a name, or imports it: what went without a withdrawal,
-// also by a restore of the hub, is held.
-func (l *liar) isKnown(n types.NamespacedName) bool {
-	key := func(namespace string) api.Key {
-		return api.Key{Kind: api.ServiceExportRecord,
-			NamespacedName: types.NamespacedName{Namespace: namespace, Name: l.recordName(n)}}
-	}
-	has := func(s *api.Server, namespace string) bool {
-		rec, _ := s.Get(key(namespace)).(*hubv1alpha1.ServiceExportRecord)
-		return rec != nil && !rec.Spec.Withdrawn
-	}
-	return has(l.World.hub, hubNamespace) || slices.ContainsFunc(l.honest(), func(m *member) bool {
-		imp, _ := m.server.Get(api.Key{Kind: api.ServiceImport, NamespacedName: n}).(*mcsv1beta1.ServiceImport)
-		return has(m.server, kube.SystemNamespace) || imp != nil && slices.ContainsFunc(imp.Status.Clusters,
-			func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == l.member.id })
-	})
 }
 
 func (l *liar) withdrawal(n types.NamespacedName) client.Object {
