@@ -5,6 +5,7 @@ package databases
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func TestNATS(t *testing.T) {
 // nats is asked by its protocol, over a connection per question. What is written is a stream of three replicas.
 type nats struct{ database }
 
-// ask publishes and returns the reply.
+// ask publishes and returns the reply, at a subject of its own: all servers of a cluster share the subjects.
 func (n *nats) ask(
 	ctx context.Context,
 	in *cluster,
@@ -36,8 +37,8 @@ func (n *nats) ask(
 		return nil, err
 	}
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB reply 1\r\n"+
-		"PUB %s reply %d\r\n%s\r\n", subject, len(payload), payload)
+	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n"+
+		"SUB %[1]s 1\r\nPUB %[2]s %[1]s %[3]d\r\n%[4]s\r\n", rand.Text(), subject, len(payload), payload)
 	if err != nil {
 		return nil, err
 	}
