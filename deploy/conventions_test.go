@@ -96,6 +96,27 @@ func TestWhatHoldsOthersObjectsIsNotPruned(t *testing.T) {
 	}
 }
 
+// A policy for a subresource that its CRD does not have reads as if it protected something.
+func TestEveryStatusThatIsNamedExists(t *testing.T) {
+	is, named := map[string]bool{}, map[string]string{}
+	for _, folder := range folders {
+		for _, o := range render(t, folder) {
+			if strings.Contains(string(o.text), "subresources:\n      status: {}") {
+				plural, _, _ := strings.Cut(o.Metadata.Name, ".")
+				is[plural+"/status"] = true
+			}
+			for _, status := range regexp.MustCompile(`\b[a-z]+/status\b`).FindAllString(string(o.text), -1) {
+				named[status] = folder + ": " + o.Kind + " " + o.Metadata.Name
+			}
+		}
+	}
+	for status, by := range named {
+		if !is[status] {
+			t.Errorf("%s names %s, which does not exist", by, status)
+		}
+	}
+}
+
 func TestPodsFollowConventions(t *testing.T) {
 	const prefix = "app.kubernetes.io/"
 	workloads := map[string]string{"hub/controller": "hub", "member": "agent", "coredns/beside": "dns"}

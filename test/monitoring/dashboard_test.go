@@ -139,3 +139,15 @@ func TestDashboardShowsTheMetricsThatExist(t *testing.T) {
 		}
 	}
 }
+
+// A CoreDNS may be scraped twice (deploy/monitoring/README.md): only a maximum by Pod counts it once.
+func TestDashboardCountsEachCoreDNSOnce(t *testing.T) {
+	adds := regexp.MustCompile(`\b(count|sum|avg)\b.*\(coredns_`)
+	for _, p := range load(t).Panels {
+		for _, target := range p.Targets {
+			if adds.MatchString(target.Expr) && !strings.Contains(target.Expr, "(max by (cluster, namespace, pod, ") {
+				t.Errorf("panel %q adds up scrapes of one Pod: %s", p.Title, target.Expr)
+			}
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -208,6 +209,21 @@ func TestGrafanaFindsTheDashboard(t *testing.T) {
 			data["clusterset-dns.json"],
 		); size > corev1.MaxSecretSize/4 { // kubectl apply keeps a copy in an annotation of 256 KiB
 			t.Errorf("the dashboard has %d bytes: kubectl apply refuses that", size)
+		}
+	}
+}
+
+// Each program has its monitors and rules where it runs. Only an agent runs in every member.
+func TestRulesAreInTheFolderOfTheirFirstMetric(t *testing.T) {
+	prefix := map[string]string{
+		"clusterset-agent": "clusterset_agent_", "clusterset-coredns": "coredns_", "clusterset-hub": "clusterset_hub_",
+	}
+	_, _, all := alerts(t)
+	for _, g := range all.Groups {
+		for _, r := range g.Rules {
+			if first := metrics(r.Expr)[0]; prefix[g.Name] == "" || !strings.HasPrefix(first, prefix[g.Name]) {
+				t.Errorf("%s looks at %s and is installed with %s only", r.Alert, first, g.Name)
+			}
 		}
 	}
 }
