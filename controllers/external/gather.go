@@ -182,7 +182,7 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 }
 
 // views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
-// by their Leases on the hub.
+// by their Leases on the hub. A Lease that has expired states nothing, even if its owner answers: nobody updates it.
 func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
@@ -193,16 +193,20 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	expired := map[string]bool{}
+	expired, unrenewed := map[string]bool{}, map[string]bool{}
 	for i := range stored.Items {
-		cluster := stored.Items[i].Labels[liveness.LabelSource]
-		if liveness.StateOf(&stored.Items[i]).Expired && stored.Items[i].Name == liveness.LeaseName(cluster) {
-			expired[cluster] = true
+		lease := &stored.Items[i]
+		if cluster := lease.Labels[liveness.LabelSource]; lease.Name == liveness.LeaseName(cluster) {
+			expired[cluster], unrenewed[cluster] = liveness.StateOf(lease).Expired, liveness.LeaseExpired(lease)
 		}
 	}
 	views := external.Views{r.Cluster: expired}
 	for id, lease := range members {
-		if lease != nil && id != r.Cluster && !expired[id] {
+		switch {
+		case lease == nil || id == r.Cluster || expired[id]:
+		case unrenewed[id]:
+			views[id] = nil
+		default:
 			views[id] = unreachable(lease)
 		}
 	}
