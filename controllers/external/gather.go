@@ -98,14 +98,16 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 	}), err
 }
 
-// refuses returns whether the ClusterSet excludes a namespace, or its annotation keeps imports out (S5).
+// refuses returns whether the ClusterSet forbids external names or excludes a namespace, or the namespace's annotation
+// keeps imports out (S5).
 func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error) {
 	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return false, err
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: namespace})
-	return known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
+	return rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+		known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.

@@ -344,6 +344,7 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			change(w, w.hub, set, f)
 		}
 	}
+	forbid := set(func(s *hubv1alpha1.ClusterSet) { s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid })
 	unpublish := func(w *world) {
 		if err := w.hub.Delete(w.t.Context(), endpoint("b", true)); err != nil {
 			w.t.Fatal(err)
@@ -381,9 +382,8 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			lose(w)
 			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
 		}, nil},
-		{"forbidden", set(func(s *hubv1alpha1.ClusterSet) {
-			s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
-		}), nil},
+		{"forbidden", forbid, nil},
+		{"not owned, and forbidden", all(imported(disown), forbid), nil},
 		{"the import is not owned (I10), and a record changes", func(w *world) {
 			imported(disown)(w)
 			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil })(w)
