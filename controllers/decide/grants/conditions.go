@@ -69,7 +69,8 @@ func poolsValid(plan *Plan) metav1.Condition {
 		}
 		c.Reason = "RangesOverlap"
 		c.Message = Summary(messages) +
-			". No block comes from a range that a member uses: choose pools that no member uses."
+			". No block comes from a range that a member uses: choose pools that no member uses. If the range is a " +
+			"block that a restored hub has lost, add it to status.blocks again."
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, "NoOverlap"
 		c.Message = "Pools and blocks overlap no range that a member is known to use."

@@ -281,6 +281,24 @@ func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
 	}
 }
 
+// TestV2ABlockThatTheHubHasLost overlaps its own pool. The condition names the remedy, and the remedy ends it.
+func TestV2ABlockThatTheHubHasLost(t *testing.T) {
+	s := set("preferred", []string{"10.200.0.0/16"}, "west 10.200.2.0/24")
+	west := []inventoryv1alpha1.ClusterProfile{
+		member("west", 1, "service-ranges:10.96.0.0/16 10.200.1.0/24 10.200.2.0/24"),
+	}
+	plan := Decide(Facts{Set: s, Profiles: west})
+	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "False/RangesOverlap" ||
+		!strings.Contains(fmt.Sprint(plan.Conditions), "add it to status.blocks") {
+		t.Errorf("%s: %+v", got, plan.Conditions)
+	}
+	s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"})
+	plan = Decide(Facts{Set: s, Profiles: west})
+	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "True/NoOverlap" || len(plan.Granted) > 0 {
+		t.Errorf("%s: %+v", got, plan)
+	}
+}
+
 func TestV2PropertiesThatAreRefused(t *testing.T) {
 	long := "pod-ranges:" + strings.Repeat("10.0.0.0/24 ", 80) + "10.0.0.0/24"
 	for told, want := range map[string]string{
