@@ -122,7 +122,7 @@ func prefixes(ranges []ipam.Range, want func(ipam.Range) bool) (out []netip.Pref
 }
 
 func forVIPs(r ipam.Range) bool { return r.VIPs }
-func any(ipam.Range) bool       { return true }
+func anyRange(ipam.Range) bool  { return true }
 
 // previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take
 // another.
@@ -293,7 +293,9 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 			q.Lose(address, "the API server refuses it: "+cause.Error())
 		}
 	}
-	a.count.refused(asked, "allocated")
+	for _, address := range asked {
+		a.count.failed("allocated", ipam.Family(address))
+	}
 	return nil
 }
 
@@ -301,13 +303,13 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) error {
 	if v, err := a.view(ctx); err == nil && v.served && apierrors.IsInternalError(cause) {
 		for _, f := range q.Families {
-			if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), any), q); err == nil && !found {
-				a.count.failed([]corev1.IPFamily{f}, "full")
+			if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), anyRange), q); err == nil && !found {
+				a.count.failed("full", f)
 				return fmt.Errorf("%w: no ServiceCIDR has a free address of %s: %w", ipam.ErrFull, f, cause)
 			}
 		}
 	}
-	a.count.failed(q.Families, "other")
+	a.count.failed("other", q.Families...)
 	return cause
 }
 

@@ -98,14 +98,16 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 	}), err
 }
 
-// refuses returns whether the ClusterSet excludes a namespace, or its annotation keeps imports out (S5).
+// refuses returns whether the ClusterSet forbids external names or excludes a namespace, or the namespace's annotation
+// keeps imports out (S5).
 func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error) {
 	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return false, err
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: namespace})
-	return known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
+	return rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+		known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.
@@ -182,7 +184,7 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 }
 
 // views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
-// by their Leases on the hub.
+// by their Leases on the hub. A Lease that has expired states nothing, even if its owner answers: nobody updates it.
 func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
@@ -193,16 +195,20 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	expired := map[string]bool{}
+	expired, unrenewed := map[string]bool{}, map[string]bool{}
 	for i := range stored.Items {
-		cluster := stored.Items[i].Labels[liveness.LabelSource]
-		if liveness.StateOf(&stored.Items[i]).Expired && stored.Items[i].Name == liveness.LeaseName(cluster) {
-			expired[cluster] = true
+		lease := &stored.Items[i]
+		if cluster := lease.Labels[liveness.LabelSource]; lease.Name == liveness.LeaseName(cluster) {
+			expired[cluster], unrenewed[cluster] = liveness.StateOf(lease).Expired, liveness.LeaseExpired(lease)
 		}
 	}
 	views := external.Views{r.Cluster: expired}
 	for id, lease := range members {
-		if lease != nil && id != r.Cluster && !expired[id] {
+		switch {
+		case lease == nil || id == r.Cluster || expired[id]:
+		case unrenewed[id]:
+			views[id] = nil
+		default:
 			views[id] = unreachable(lease)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -59,7 +60,13 @@ func New(c Config) kube.Controller {
 					return r.requestsForSlices(ctx, o.GetName())
 				},
 			},
-			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
+			{
+				Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
+				Alike: func(was, is client.Object) bool {
+					return kube.SameState(was, is) && liveness.LeaseExpired(was.(*coordinationv1.Lease)) ==
+						liveness.LeaseExpired(is.(*coordinationv1.Lease))
+				},
+			},
 			{
 				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.requestsForAll,
 				Alike: kube.SameProperty,

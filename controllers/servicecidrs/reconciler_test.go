@@ -308,6 +308,22 @@ func TestV2NoBlockIsAskedForBeforeTheRangesAreReported(t *testing.T) {
 	}
 }
 
+// TestV2AMemberInModeSharedAsksForNoBlock. If it said nothing, the hub would grant one of each family as soon as the
+// mode becomes preferred, also of a family that the cluster does not have.
+func TestV2AMemberInModeSharedAsksForNoBlock(t *testing.T) {
+	c := newCluster(t, "shared", nil)
+	if c.pass(); c.property(clusterset.PropertyBlocks) != "ipv4=0 ipv6=0" {
+		t.Errorf("it asks for %q", c.property(clusterset.PropertyBlocks))
+	}
+	c.set.Spec.VIPs.Mode = "preferred"
+	if err := c.Update(t.Context(), c.set); err != nil {
+		t.Fatal(err)
+	}
+	if c.pass(); c.property(clusterset.PropertyBlocks) != "ipv4=1 ipv6=0" {
+		t.Errorf("it asks for %q", c.property(clusterset.PropertyBlocks))
+	}
+}
+
 // TestV2NoRangeOverlapsTheReportedPodRanges, whatever the hub grants. If they cannot be read, an Event says so.
 func TestV2NoRangeOverlapsTheReportedPodRanges(t *testing.T) {
 	for value, want := range map[string]string{

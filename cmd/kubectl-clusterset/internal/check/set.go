@@ -305,7 +305,8 @@ func pools(w *World) (out []Hit) {
 	}
 	plan := grants.Decide(grants.Facts{Set: set, Profiles: w.Hub.Profiles})
 	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared && len(plan.Pools) == 0 {
-		add(report.Warning, "all", "mode %s has no usable pool: VIPs come only from labelled ServiceCIDRs", mode)
+		add(report.Warning, "all", "mode %s has no usable pool: VIPs come from labelled ServiceCIDRs, and else from "+
+			"each cluster's own ranges", mode)
 	}
 	for _, why := range plan.Unusable {
 		add(report.Error, "unusable", "%s", why)
