@@ -493,8 +493,12 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 		"of others":             {"kubectl", "", false, ""},
 		"of others, and needed": {"kubectl", byHand, false, ""},
 		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
-			false, "and remove the line multicluster, or the server block"},
+			false, "and remove the line multicluster or multicluster_external, or the server block"},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
+		"ours, and needed for another zone": {manifest.FieldManager,
+			strings.Replace(byHand, "clusterset.local", "clusterset.test", 1), false, "needs our image and rights"},
+		"ours, and needed for outside": {manifest.FieldManager, "example.org {\n multicluster_external\n reload\n}\n",
+			false, "needs our image and rights"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here := load(t, "testdata/kubeadm.yaml")
@@ -517,6 +521,22 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 				t.Errorf("afterwards: %v", err)
 			}
 		})
+	}
+}
+
+// TestOurImageStaysWhileTheCorefileNeedsIt: a stock CoreDNS refuses a line of our plugins, whatever its zone is.
+func TestOurImageStaysWhileTheCorefileNeedsIt(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t.Context(), t, here, "clusterset.test {\n multicluster clusterset.test\n}\n")
+	if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "needs our image and rights") {
+		t.Errorf("it ends with %v", err)
+	}
+	if s, err := Read(t.Context(), here); err != nil || s.Running() != image || !ours(s.Corefile()) {
+		t.Errorf("it runs %q, %v", s.Running(), err)
 	}
 }
 

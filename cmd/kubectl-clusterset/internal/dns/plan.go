@@ -416,10 +416,10 @@ func Uninstall(s *State) (*Plan, error) {
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
-	if answered(text, anyKey) && (p.Deployment != nil || len(s.Granted) > 0) {
-		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster, or the server block "+
-			"that is for "+zone+" alone; then run the command again", "the Corefile has a line multicluster that "+
-			"this command did not add, and it needs our image and rights")
+	if has(text, runsOurs) && (p.Mode == Replace || len(s.Granted) > 0) {
+		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
+			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
+			"of our plugins that this command did not add, and it needs our image and rights")
 	}
 	if p.Mode == Replace {
 		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
