@@ -782,6 +782,32 @@ func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 	}
 }
 
+// TestWhatAnInterruptedRunLeftIsRemoved: an install applies the Deployment last, and an uninstall deletes it first.
+func TestWhatAnInterruptedRunLeftIsRemoved(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+		t.Fatal(err)
+	}
+	if err := here.Delete(t.Context(), besideDeployment()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil || s.Service != nil || s.BesideConfig != nil || ours(s.Corefile()) {
+		t.Errorf("there is %v, %v", s.Service, err)
+	}
+	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: besideNamespace}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:coredns"}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:coredns-beside"}}} {
+		if err := here.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%s stays: %v", cluster.Title(o), err)
+		}
+	}
+}
+
 // TestWhoCannotFinishToUninstallIsRefusedFirst, and who can needs no right to apply what is deleted.
 func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
 	const wrote = "it writes"

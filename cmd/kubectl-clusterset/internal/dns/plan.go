@@ -416,7 +416,7 @@ func Uninstall(s *State) (*Plan, error) {
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
-	if has(text, runsOurs) && (p.Mode == Replace || len(s.Granted) > 0) {
+	if has(text, runsOurs) && (p.Mode == Replace || len(s.Applied) > 0) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
 			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
 			"of our plugins that this command did not add, and it needs our image and rights")
@@ -435,10 +435,10 @@ func Uninstall(s *State) (*Plan, error) {
 			return p, nil
 		}
 		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
-		p.Objects = append(all, s.Granted...)
+		p.Objects = append(all, s.Applied...)
 		return p, err
 	}
-	p.Objects = s.Granted
+	p.Objects = s.Applied
 	return p, nil
 }
 

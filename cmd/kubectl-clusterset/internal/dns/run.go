@@ -119,19 +119,21 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	return err == nil && done
 }
 
-// granted returns the rights of the cluster's CoreDNS that this program applied.
-func (r *Runner) granted(ctx context.Context) (out []*unstructured.Unstructured, err error) {
-	all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range all {
-		err := r.Get(ctx, client.ObjectKeyFromObject(o), o)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, r.Failed(err, "reading %s", cluster.Title(o))
+// applied returns what this program applied, for either mode, and still exists.
+func (r *Runner) applied(ctx context.Context) (out []*unstructured.Unstructured, err error) {
+	for _, folder := range []string{manifest.Beside, manifest.CoreDNS} {
+		all, err := manifest.Render(folder, manifest.Values{Namespace: "clusterset"})
+		if err != nil {
+			return nil, err
 		}
-		if err == nil && manifest.Ours(o) {
-			out = append(out, o)
+		for _, o := range all {
+			err := r.Get(ctx, client.ObjectKeyFromObject(o), o)
+			if client.IgnoreNotFound(err) != nil {
+				return nil, r.Failed(err, "reading %s", cluster.Title(o))
+			}
+			if err == nil && manifest.Ours(o) {
+				out = append(out, o)
+			}
 		}
 	}
 	return out, nil
@@ -164,7 +166,7 @@ func (r *Runner) spare(ctx context.Context, p *Plan) error {
 // Uninstall restores the cluster's DNS, and deletes what Install applied except the CRDs.
 func (r *Runner) Uninstall(ctx context.Context) error {
 	s, p, err := r.plan(ctx, func(s *State) (_ *Plan, err error) {
-		if s.Granted, err = r.granted(ctx); err != nil {
+		if s.Applied, err = r.applied(ctx); err != nil {
 			return nil, err
 		}
 		p, err := Uninstall(s)
@@ -214,7 +216,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err := r.Remove(ctx, p.Objects); err != nil {
 		return err
 	}
-	if p.Mode == Beside && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
+	if p.Mode != Replace && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
 		if err := r.NamespaceGone(ctx, besideNamespace, r.Timeout); err != nil {
 			return err
 		}

@@ -47,8 +47,8 @@ type State struct {
 
 	BesideConfig *corev1.ConfigMap // that of Beside
 
-	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
-	Granted []*unstructured.Unstructured
+	// Applied are objects that this program applied, for either mode, and that exist. Only Uninstall knows them.
+	Applied []*unstructured.Unstructured
 	flags   report.Flags // for remedies
 }
 
