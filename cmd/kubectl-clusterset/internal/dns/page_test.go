@@ -141,7 +141,8 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 	}
 }
 
-// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts.
+// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts. What it is
+// forwarded to is not deleted.
 func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
 	inCorefile := func(s *State, to string) {
 		s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + s.Corefile()
@@ -167,6 +168,11 @@ func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
 			p, err := Install(s, Wanted{Image: image})
 			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == done {
 				t.Errorf("%s, to %s: %+v, %v", name, to, p, err)
+			}
+			p, err = Uninstall(s)
+			if done && (err == nil || !strings.Contains(err.Error(), "is still forwarded to our CoreDNS")) ||
+				!done && (err != nil || p.ByHand != "") {
+				t.Errorf("%s, to %s, is uninstalled: %+v, %v", name, to, p, err)
 			}
 		}
 	}

@@ -427,7 +427,15 @@ func Uninstall(s *State) (*Plan, error) {
 		return p, err
 	}
 	if p.Mode == Beside {
-		if from := p.forwarders(s); len(from) > 0 {
+		from := p.forwarders(s)
+		if len(from) > 0 && s.release() == "" {
+			return nil, report.Fail("remove that first; then run the command again",
+				"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))
+		}
+		if s.Config == nil && s.Operator == nil && p.Distribution.Step != platform.Stubs { // it cannot be read
+			from = append(from, "the cluster's DNS")
+		}
+		if len(from) > 0 {
 			p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
 		}
 		if release := s.release(); release != "" {
@@ -442,18 +450,20 @@ func Uninstall(s *State) (*Plan, error) {
 	return p, nil
 }
 
-// forwarders returns what may forward the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
+// forwarders returns what forwards the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
 func (p *Plan) forwarders(s *State) (out []string) {
-	if p.Distribution.Forward == platform.ByHand || serves(remove(s.Imported())) {
+	to := clusterIPs(s.Service)
+	if len(to) == 0 {
+		return nil
+	}
+	if s.forwards(&p.Distribution, to) {
 		out = append(out, "the cluster's DNS")
 	}
-	if to := clusterIPs(s.Service); len(to) > 0 {
-		if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
-			out = append(out, "stubDomains of ConfigMap kube-dns")
-		}
-		if sentTo(s.NodeFile, to) {
-			out = append(out, "the Corefile of NodeLocal DNS")
-		}
+	if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
+		out = append(out, "stubDomains of ConfigMap kube-dns")
+	}
+	if sentTo(s.NodeFile, to) {
+		out = append(out, "the Corefile of NodeLocal DNS")
 	}
 	return out
 }
