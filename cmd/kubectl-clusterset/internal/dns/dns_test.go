@@ -845,44 +845,56 @@ func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
 	}
 }
 
-// TestWhatHelmInstalledIsHelmsToUninstall.
-func TestWhatHelmInstalledIsHelmsToUninstall(t *testing.T) {
-	ours := besideDeployment()
-	ours.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
-	here := load(t, "testdata/kubeadm.yaml", besideService(), ours)
-	var out strings.Builder
-	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
-	err := r.Uninstall(t.Context())
-	if err != nil || !strings.Contains(out.String(), "helm uninstall dns -n clusterset-dns") {
-		t.Errorf("%v\n%s", err, &out)
-	}
-	if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
-		t.Errorf("it is gone: %v", err)
+// TestWhatOthersAppliedIsTheirsToUninstall.
+func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
+	const source = "remove it from the source of dns in Argo CD, Flux or kapp"
+	for mark, want := range map[string]string{
+		"meta.helm.sh/release-name":        "helm uninstall dns -n clusterset-dns",
+		"argocd.argoproj.io/tracking-id":   source,
+		"app.kubernetes.io/instance":       source, // Argo CD's by default
+		"kustomize.toolkit.fluxcd.io/name": source,
+		"kapp.k14s.io/app":                 source,
+	} {
+		theirs := besideDeployment()
+		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
+		var out strings.Builder
+		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+		if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %v\n%s", mark, err, &out)
+		}
+		if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
+			t.Errorf("%s: it is gone: %v", mark, err)
+		}
 	}
 }
 
-// TestWhatHelmInstalledIsHelmsToChange, and the cluster's DNS forwards the zone to it.
-func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
-	helms := besideDeployment()
-	helms.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
-	here := load(t, "testdata/kubeadm.yaml", besideService(), helms)
-	var out strings.Builder
-	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
-	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
-	if err != nil || !strings.Contains(out.String(), "helm upgrade dns CHART -n clusterset-dns") ||
-		strings.Contains(out.String(), "apply ") {
-		t.Errorf("%v\n%s", err, &out)
-	}
-	s, err := Read(t.Context(), here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
-		t.Errorf("it runs %s, and the Corefile is\n%s", got, s.Corefile())
-	}
-	r.Wait, r.Timeout = true, time.Millisecond
-	if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), "helm upgrade dns CHART") {
-		t.Errorf("where it does not run: %v", err)
+// TestWhatOthersAppliedIsTheirsToChange, and the cluster's DNS forwards the zone to it.
+func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
+	for mark, change := range map[string]string{
+		"meta.helm.sh/release-name":      "helm upgrade dns CHART -n clusterset-dns",
+		"argocd.argoproj.io/tracking-id": "edit the source of dns in Argo CD, Flux or kapp",
+	} {
+		theirs := besideDeployment()
+		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
+		var out strings.Builder
+		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+		err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
+		if err != nil || !strings.Contains(out.String(), change) || strings.Contains(out.String(), "apply ") {
+			t.Errorf("%s: %v\n%s", mark, err, &out)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
+			t.Errorf("%s: it runs %s, and the Corefile is\n%s", mark, got, s.Corefile())
+		}
+		r.Wait, r.Timeout = true, time.Millisecond
+		if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), change) {
+			t.Errorf("%s: where it does not run: %v", mark, err)
+		}
 	}
 }
 

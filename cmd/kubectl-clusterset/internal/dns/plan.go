@@ -76,17 +76,18 @@ func (s *State) Mode() Mode {
 // original returns the image that ours replaced, or "".
 func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
-// release returns the Helm release that our CoreDNS beside the cluster's DNS belongs to, or "".
-func (s *State) release() string {
-	if s.Beside == nil {
-		return ""
+// owner returns how others change and remove our CoreDNS beside the cluster's DNS, or "" if it is not theirs.
+func (s *State) owner() (change, remove string) {
+	beside := platform.Objects{Deployment: s.Beside}
+	if release := beside.Mark("meta.helm.sh/release-name"); release != "" {
+		return "helm upgrade " + release + " CHART -n " + besideNamespace,
+			"helm uninstall " + release + " -n " + besideNamespace
 	}
-	return s.Beside.Annotations["meta.helm.sh/release-name"]
-}
-
-// upgrade returns the step that changes or restores a release.
-func upgrade(release string) string {
-	return "helm upgrade " + release + " CHART -n " + besideNamespace
+	if name := beside.GitOps(); name != "" {
+		source := "the source of " + name + " in Argo CD, Flux or kapp"
+		return "edit " + source, "remove it from " + source
+	}
+	return "", ""
 }
 
 // Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
@@ -216,10 +217,9 @@ func (p *Plan) corefile(s *State, block string) error {
 }
 
 func (p *Plan) beside(s *State) (err error) {
-	if release := s.release(); release != "" {
+	if change, _ := s.owner(); change != "" {
 		p.Image = s.Running()
-		p.Notes = append(p.Notes, "our CoreDNS stays as Helm installed it; to change its image or options: "+
-			upgrade(release))
+		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
 	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
 	} else if s.BesideConfig != nil && answered(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
@@ -428,7 +428,8 @@ func Uninstall(s *State) (*Plan, error) {
 	}
 	if p.Mode == Beside {
 		from := p.forwarders(s)
-		if len(from) > 0 && s.release() == "" {
+		_, others := s.owner()
+		if len(from) > 0 && others == "" {
 			return nil, report.Fail("remove that first; then run the command again",
 				"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))
 		}
@@ -438,8 +439,8 @@ func Uninstall(s *State) (*Plan, error) {
 		if len(from) > 0 {
 			p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
 		}
-		if release := s.release(); release != "" {
-			p.Notes = append(p.Notes, "our CoreDNS stays: helm uninstall "+release+" -n "+besideNamespace)
+		if others != "" {
+			p.Notes = append(p.Notes, "our CoreDNS stays: "+others)
 			return p, nil
 		}
 		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})

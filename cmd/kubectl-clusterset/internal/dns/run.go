@@ -54,7 +54,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
-	if len(p.Objects) > 0 { // else Helm's
+	if len(p.Objects) > 0 { // else others'
 		r.Say("%s: applying what our CoreDNS needs", r.Name)
 		if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
 			return err
@@ -390,8 +390,8 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 		return s, p, nil
 	}
 	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
-	if release := s.release(); release != "" {
-		remedy += "; if it lacks a right or an object: " + upgrade(release)
+	if change, _ := s.owner(); change != "" {
+		remedy += "; if it lacks a right or an object: " + change
 	}
 	return nil, nil, report.WithRemedy(err, remedy)
 }

@@ -166,12 +166,8 @@ servers:
 	{
 		Name: "CoreDNS of GitOps", Forward: InCorefile,
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Argo CD, Flux or kapp",
-		is: func(o *Objects) bool {
-			return o.coreDNS() && o.Mark("argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id",
-				"app.kubernetes.io/instance", "kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name",
-				"kapp.k14s.io/app") != ""
-		},
-		Step: "its owner may restore what it has: put the change into its source, too",
+		is:       func(o *Objects) bool { return o.coreDNS() && o.GitOps() != "" },
+		Step:     "its owner may restore what it has: put the change into its source, too",
 	},
 	{
 		Name: "kubeadm", Evidence: "Deployment coredns with the image of kubeadm, and no sign of another owner",
@@ -301,6 +297,12 @@ func (o *Objects) Mark(keys ...string) string {
 		}
 	}
 	return ""
+}
+
+// GitOps returns what Argo CD, Flux or kapp calls the source of the Deployment, or "".
+func (o *Objects) GitOps() string {
+	return o.Mark("argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "app.kubernetes.io/instance",
+		"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app")
 }
 
 // node reports whether a node has a label with a prefix, and a value if that is not "".
