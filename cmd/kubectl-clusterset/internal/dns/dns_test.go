@@ -898,6 +898,25 @@ func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
 	}
 }
 
+// TestAnImageThatDoesNotRunBesideIsTakenBack: without --image, the next run would take it for the one to keep.
+func TestAnImageThatDoesNotRunBesideIsTakenBack(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", besideService())
+	var said strings.Builder
+	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Millisecond,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
+	if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait = true
+	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:absent"})
+	if err == nil || !strings.Contains(said.String(), "rolled back: our CoreDNS has image "+image+" again") {
+		t.Errorf("%v\n%s", err, &said)
+	}
+	if s, err := Read(t.Context(), here); err != nil || s.Running() != image {
+		t.Errorf("it runs %s, %v", s.Running(), err)
+	}
+}
+
 // TestUninstallRestoresACoreDNSThatCrashes: nobody can ask its Pods.
 func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
 	crashing := pods()

@@ -61,8 +61,9 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		}
 	}
 	if p.Mode == Beside {
+		was, image := s, p.Image
 		if s, p, err = r.besideRuns(ctx, w); err != nil {
-			return err
+			return r.takeBack(ctx, was, image, err)
 		}
 	}
 	undo := []*Change{}
@@ -394,6 +395,23 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 		remedy += "; if it lacks a right or an object: " + change
 	}
 	return nil, nil, report.WithRemedy(err, remedy)
+}
+
+// takeBack gives our own Deployment the image that it had before this one, if another, and returns why.
+func (r *Runner) takeBack(ctx context.Context, was *State, image string, why error) error {
+	old := was.Running()
+	if old == "" || old == image {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	failed := was.Beside.DeepCopy()
+	failed.Spec.Template.Spec.Containers[0].Image = image
+	if err := r.change(ctx, &Change{failed, was.Beside}); err != nil {
+		return errors.Join(why, fmt.Errorf("rolling back: %w", err))
+	}
+	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, old)
+	return why
 }
 
 // restart restarts the cluster's CoreDNS if a plan says so, as kubectl rollout restart does.
