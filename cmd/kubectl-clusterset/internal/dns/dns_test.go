@@ -858,10 +858,11 @@ func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 		theirs := besideDeployment()
 		theirs.SetAnnotations(map[string]string{mark: "dns"})
 		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
-		var out strings.Builder
-		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
-		if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(), want) {
-			t.Errorf("%s: %v\n%s", mark, err, &out)
+		var out, said strings.Builder
+		r := &Runner{Cluster: here, Confirm: strings.NewReader(""), Out: &out, // nobody is asked
+			Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}
+		if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(), want) || said.Len() > 0 {
+			t.Errorf("%s: %v\n%s%s", mark, err, &out, &said)
 		}
 		if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
 			t.Errorf("%s: it is gone: %v", mark, err)

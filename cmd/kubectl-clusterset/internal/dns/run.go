@@ -179,9 +179,11 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Mode == "" && len(p.changes()) == 0 && len(p.Objects) == 0 {
-		r.Say("%s: our CoreDNS is not installed", r.Name)
-		return nil
+	if len(p.changes()) == 0 && len(p.Objects) == 0 {
+		if p.Mode == "" {
+			r.Say("%s: our CoreDNS is not installed", r.Name)
+		}
+		return p.Print(r.Out, "delete") // what is left to others
 	}
 	if _, set, err := r.Properties(ctx); err == nil && set != nil {
 		r.Say("%s: it stays a member of ClusterSet %s, and its Pods will not resolve %s", r.Name, set.Spec.Value, zone)
@@ -222,7 +224,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(p.Objects) == 0 { // Helm's
+	if len(p.Objects) == 0 { // others'
 		r.Say("%s: the cluster's DNS no longer forwards %s", r.Name, zone)
 		return nil
 	}
