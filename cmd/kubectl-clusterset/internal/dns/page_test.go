@@ -111,6 +111,23 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 	}
 }
 
+// TestAStepHasNoPlaceholder: our CoreDNS in place of the cluster's has no address of its own.
+func TestAStepHasNoPlaceholder(t *testing.T) {
+	for _, name := range []string{"kubespray", "nodelocal"} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Upstream = nil
+		p, err := Install(s, Wanted{Mode: Replace, Image: image})
+		notes := strings.Join(p.Notes, "\n")
+		if err != nil || strings.Contains(notes, noAddress) || strings.Contains(notes, "external_zones") ||
+			!strings.Contains(notes, ": send clusterset.local where it sends the cluster's own domain; https://") {
+			t.Errorf("%s: %s, %v", name, notes, err)
+		}
+	}
+}
+
 // TestAStubDomainIsTheUsersStep, as one command that keeps those that are there, until the zone is one of them.
 func TestAStubDomainIsTheUsersStep(t *testing.T) {
 	const before = "NodeLocal DNS: kubectl -n kube-system "

@@ -125,7 +125,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, err
 	}
 	p.cache(s)
-	if d.Step != "" && d.Forward != platform.ByHand {
+	if d.Step != "" && d.Forward != platform.ByHand && (p.Mode == Beside || !strings.Contains(d.Step, noAddress)) {
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
 	if p.hint(s); p.Mode == Replace {
@@ -351,7 +351,9 @@ func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	if c.Step == platform.Stubs {
 		do = s.stubs(to)
 	}
-	c.Step = s.fillFor(c.Step, "", to)
+	if c.Step = s.fillFor(c.Step, "", to); mode != Beside && strings.Contains(c.Step, noAddress) {
+		c.Step, do = "send "+zone+" where it sends the cluster's own domain", report.Step{}
+	}
 	return c, do
 }
 
