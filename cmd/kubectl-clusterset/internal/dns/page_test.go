@@ -105,7 +105,8 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 			t.Errorf("%s: %+v, %v", mode, p, err)
 		}
 		s.NodeFile += "clusterset.local:53 {\n forward . 10.96.99.1\n}\n"
-		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil || len(p.Notes) > 0 {
+		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil ||
+			strings.Contains(strings.Join(p.Notes, "\n"), "NodeLocal") {
 			t.Errorf("%s, with a block: %+v, %v", mode, p, err)
 		}
 	}
@@ -152,7 +153,8 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 			s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": stubs}}
 		}
 		p, err := Install(s, Wanted{Mode: Beside, Image: image})
-		if got := strings.Join(p.Notes, "\n"); err != nil || !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := strings.Join(p.Notes, "\n"); err != nil || !strings.HasPrefix(got, want) ||
+			want == "" && strings.Contains(got, "NodeLocal") {
 			t.Errorf("%s: %s, %v, want %s", stubs, got, err, want)
 		}
 	}

@@ -54,7 +54,6 @@ type Plan struct {
 	ByHand       string                       // the same, if only the user can do it
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
-	Hint         string // what the user may do
 }
 
 // changes returns what changes objects of others.
@@ -128,7 +127,8 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if d.Step != "" && d.Forward != platform.ByHand && (p.Mode == Beside || !strings.Contains(d.Step, noAddress)) {
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
-	if p.hint(s); p.Mode == Replace {
+	p.hint(s)
+	if p.Mode == Replace {
 		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
 			return p, err
 		}
@@ -148,9 +148,9 @@ func (p *Plan) hint(s *State) {
 	if p.Mode == Replace {
 		text = hide(text)
 	}
-	if p.Distribution.Forward != platform.InCustom && shown(text) {
-		p.Hint = "so that exports add no PTR names to the cluster's own zone, give the block of kubernetes in the " +
-			"Corefile the line " + hides + "; " + report.DocsReverse
+	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Step == "" && shown(text) {
+		p.Notes = append(p.Notes, "so that exports add no PTR names to the cluster's own zone, give the block of "+
+			"kubernetes in the Corefile the line "+hides+"; "+report.DocsReverse)
 	}
 }
 
