@@ -701,6 +701,34 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	}
 }
 
+// TestAStockImageThatCameLaterIsTheOriginal: an upgrade of the cluster replaces ours and keeps the annotation.
+func TestAStockImageThatCameLaterIsTheOriginal(t *testing.T) {
+	const newer = "registry.k8s.io/coredns/coredns:v1.99.0"
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	for what, last := range map[string]func() error{
+		"not installed again": func() error { return nil },
+		"installed again":     func() error { return r.Install(t.Context(), Wanted{Image: image}) },
+	} {
+		if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := here.Update(t.Context(), s.withImage(newer)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(last(), r.Uninstall(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Read(t.Context(), here); err != nil || s.container().Image != newer || s.original() != "" {
+			t.Errorf("%s: %s, instead of %q, %v", what, s.container().Image, s.original(), err)
+		}
+	}
+}
+
 // TestWithoutReloadCoreDNSIsRestarted, also by a run that does not wait, and when a change is undone.
 func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
 	for _, mode := range []Mode{Beside, Replace} {

@@ -184,7 +184,7 @@ func (p *Plan) replace(s *State) (err error) {
 	}
 	if c.Image != p.Image {
 		after := s.withImage(p.Image)
-		if s.original() == "" {
+		if s.original() == "" || s.Running() == "" { // an upgrade of the cluster has brought another one
 			metav1.SetMetaDataAnnotation(&after.ObjectMeta, platform.AnnotationImage, c.Image)
 		}
 		p.Deployment = &Change{d, after}
@@ -413,7 +413,10 @@ func Uninstall(s *State) (*Plan, error) {
 	}
 	if p.Mode == Replace {
 		if original := s.original(); original != "" {
-			after := s.withImage(original)
+			after := s.Deployment.DeepCopy()
+			if s.Running() != "" {
+				after = s.withImage(original)
+			}
 			delete(after.Annotations, platform.AnnotationImage)
 			p.Deployment = &Change{s.Deployment, after}
 		}
