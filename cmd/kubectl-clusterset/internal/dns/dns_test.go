@@ -873,6 +873,38 @@ func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
 	}
 }
 
+// TestWhoCannotAskPodsIsRefusedFirst, not after minutes with a changed configuration.
+func TestWhoCannotAskPodsIsRefusedFirst(t *testing.T) {
+	const lacks = "you cannot create pods/portforward in "
+	for name, c := range map[string]struct {
+		mode Mode
+		wait bool
+		want string
+	}{
+		"replace":      {Replace, true, lacks + "kube-system\n"},
+		"beside":       {Beside, true, lacks + "clusterset-dns, and 1 more\n"},
+		"without wait": {Beside, false, "it writes"},
+	} {
+		here := load(t, "testdata/kubeadm.yaml", besideService())
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = a.Verb != "*" && a.Subresource != "portforward"
+				return nil
+			},
+			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+				return errors.New("it writes")
+			},
+		})
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Wait: c.wait}
+		err := r.Install(t.Context(), Wanted{Mode: c.mode, Image: image})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 // TestWhatOthersAppliedIsTheirsToUninstall.
 func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 	const source = "remove it from the source of dns in Argo CD, Flux or kapp"

@@ -254,7 +254,11 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, "", p.writes(s, verb)); err != nil {
+	needed := p.writes(s, verb)
+	if r.Wait {
+		needed.Rights = append(needed.Rights, p.asks(s, verb)...)
+	}
+	if err := r.Allowed(ctx, "", needed); err != nil {
 		return false, err
 	}
 	return false, cluster.Confirm(ctx, r.Confirm, r.Out)
@@ -277,6 +281,20 @@ func (p *Plan) writes(s *State, verb string) cluster.Writes {
 		w.Rights = append(w.Rights, cluster.RightTo("patch", s.Deployment))
 	}
 	return w
+}
+
+// asks returns the rights to ask the Pods that must answer before a plan is carried out.
+func (p *Plan) asks(s *State, verb string) (out []cluster.Right) {
+	to := cluster.Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: besideNamespace}
+	install := verb == "apply"
+	if install && p.Mode == Beside {
+		out = append(out, to)
+	}
+	namespace, selector, _ := s.servers()
+	if to.Namespace = namespace; selector != nil && (p.Forward != nil || install && p.ByHand == "") {
+		out = append(out, to)
+	}
+	return out
 }
 
 // rehearse has the API server check all writes without storing them.
