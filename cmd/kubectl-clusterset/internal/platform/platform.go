@@ -34,15 +34,15 @@ const AnnotationImage = "clusterset-dns.io/original-image"
 
 // Platform is a row of the table.
 type Platform struct {
-	Name     string `json:"name"`
-	Evidence string `json:"evidence"`
-	Forward  Place  `json:"forward"`
+	Name     string
+	Evidence string
+	Forward  Place
 	// Replaceable says that nobody restores the Deployment's image.
-	Replaceable bool `json:"replaceable"`
+	Replaceable bool
 	// Step is for its owner: by hand, what gives the zone to our CoreDNS, else what is left to do. CLUSTERIP is the
 	// address of our CoreDNS, BLOCK a server block that forwards the zone to it, and STUBS a command that adds that to
 	// the stub domains.
-	Step string `json:"-"`
+	Step string
 
 	is func(*Objects) bool
 }
