@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +10,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 )
@@ -126,6 +130,29 @@ func TestAStepHasNoPlaceholder(t *testing.T) {
 			!strings.Contains(notes, ": send clusterset.local where it sends the cluster's own domain; https://") {
 			t.Errorf("%s: %s, %v", name, notes, err)
 		}
+	}
+}
+
+// TestACacheOnOneOfManyNodesIsSeen: not all nodes are read, and node pools differ.
+func TestACacheOnOneOfManyNodesIsSeen(t *testing.T) {
+	last := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "z", Labels: map[string]string{
+		"kubernetes.azure.com/localdns-state": "enabled"}}}
+	here := load(t, "testdata/aks.yaml", last)
+	here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if nodes, is := list.(*corev1.NodeList); is { // a fake API server knows no limit
+				nodes.Items = nodes.Items[:min(len(nodes.Items), 1)]
+			}
+			return err
+		},
+	})
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := s.Cache(); c == nil || c.Name != platform.LocalDNS || platform.Of(&s.Objects).Name != "AKS" {
+		t.Errorf("it finds %+v", c)
 	}
 }
 

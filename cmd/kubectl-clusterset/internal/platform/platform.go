@@ -29,6 +29,9 @@ const Unknown = "unknown"
 // LocalDNS is a cache whose configuration is not in the API server.
 const LocalDNS = "AKS LocalDNS"
 
+// LabelLocalDNS is "enabled" on nodes with LocalDNS.
+const LabelLocalDNS = "kubernetes.azure.com/localdns-state"
+
 // AnnotationImage has the image of the cluster's CoreDNS that ours replaced.
 const AnnotationImage = "clusterset-dns.io/original-image"
 
@@ -193,7 +196,7 @@ servers:
 var caches = []Platform{
 	{
 		Name: LocalDNS, Evidence: "node label kubernetes.azure.com/localdns-state=enabled", Forward: ByHand,
-		is:   func(o *Objects) bool { return o.node("kubernetes.azure.com/localdns-state", "enabled") },
+		is:   func(o *Objects) bool { return o.node(LabelLocalDNS, "enabled") },
 		Step: "give every node pool's localdnsconfig a block for clusterset.local",
 	},
 	{
