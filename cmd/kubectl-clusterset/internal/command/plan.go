@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -82,10 +81,6 @@ an endpoint, or clients outside the clusters from an address; 1 if the command f
 func applied(r *root, file string, args []string) (map[types.NamespacedName]plan.Applied, error) {
 	out := map[types.NamespacedName]plan.Applied{}
 	if file == "" {
-		namespace, name, ok := strings.Cut(args[0], "/")
-		if ok {
-			args[0] = name + "." + namespace
-		}
 		n, err := nameOf(r.config, args[0])
 		out[n] = plan.Applied{}
 		return out, err
