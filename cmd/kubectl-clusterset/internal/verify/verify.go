@@ -447,8 +447,11 @@ func (p *place) gone(ctx context.Context) error {
 func (p *place) through(ctx context.Context, vip netip.Addr, times int) (map[string]int, error) {
 	var answers map[string]int
 	err := p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), times, &answers)
+	if p.reached == nil {
+		p.reached = map[netip.Addr]map[string]int{}
+	}
 	if p.reached[vip] == nil {
-		p.reached = map[netip.Addr]map[string]int{vip: {}}
+		p.reached[vip] = map[string]int{}
 	}
 	for id, n := range answers {
 		p.reached[vip][id] += n

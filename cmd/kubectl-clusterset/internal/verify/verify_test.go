@@ -232,6 +232,25 @@ func TestOneAttemptNeedNotMeetEveryCluster(t *testing.T) {
 	}
 }
 
+// TestEachVIPKeepsWhoHasAnswered: dual-stack Services have two, and each attempt asks both.
+func TestEachVIPKeepsWhoHasAnswered(t *testing.T) {
+	answer := `{"east": 1}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, answer)
+	}))
+	defer server.Close()
+	east := member("east")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	for _, answer = range []string{`{"east": 1}`, `{"west": 1}`} {
+		for _, vip := range []string{"10.96.0.1", "fd00::1"} {
+			got, err := east.through(t.Context(), netip.MustParseAddr(vip), 1)
+			if err != nil || got["east"] != 1 || got["west"] != strings.Count(answer, "west") {
+				t.Errorf("%s, after %s: %v, %v", vip, answer, got, err)
+			}
+		}
+	}
+}
+
 // TestCausesAreFound: what fails without a route is not blamed on the VIP.
 func TestCausesAreFound(t *testing.T) {
 	for _, c := range []struct {
