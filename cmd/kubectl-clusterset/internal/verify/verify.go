@@ -100,6 +100,7 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		return nil, "", report.Fail("--with CONTEXT of another member", "one cluster is too few")
 	}
 	var none *cluster.Cluster
+	unjoined := map[types.UID]*cluster.Cluster{} // by the UID of kube-system
 	for _, c := range clusters {
 		id, of, err := c.Properties(ctx)
 		if err != nil {
@@ -114,6 +115,15 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 			p.id, set = id.Spec.Value, of.Spec.Value
 		} else {
 			none = c
+			var system corev1.Namespace
+			if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system); err != nil {
+				return nil, "", c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
+			}
+			if other := unjoined[system.UID]; other != nil {
+				return nil, "", report.Fail("name each cluster once", "%s and %s lead to one cluster", other.Name,
+					c.Name)
+			}
+			unjoined[system.UID] = c
 		}
 		if slices.ContainsFunc(out, func(other *place) bool { return p.id == other.id }) {
 			return nil, "", report.Fail("name each member once", "%s has the same cluster ID as another one, %s",
