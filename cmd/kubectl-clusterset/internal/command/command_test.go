@@ -137,6 +137,31 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 	}
 }
 
+// TestAPlanWithoutAHubSaysWhichStepIsMissing: the agent's credentials may be fine.
+func TestAPlanWithoutAHubSaysWhichStepIsMissing(t *testing.T) {
+	const member = `{"metadata": {"name": "clusterset.k8s.io"}, "spec": {"value": "blue"}}`
+	for _, c := range []struct {
+		properties string
+		otherwise  int
+		want       string
+	}{
+		{member, http.StatusForbidden, `credentials for the hub failed: User "u" cannot get path "/"` + "\n  → " +
+			"--hub-context CONTEXT, or --cluster-id ID with the hub's --context"},
+		{"", http.StatusNotFound, "this cluster is a member of no ClusterSet\n  → kubectl clusterset join "},
+	} {
+		serve(t, map[string]string{
+			"/version": `{"gitVersion": "v1.36.0"}`,
+			"/apis/about.k8s.io/v1beta1/clusterproperties": `{"kind": "ClusterPropertyList", "apiVersion":
+				"about.k8s.io/v1beta1", "items": [` + c.properties + `]}`,
+		}, c.otherwise)
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs([]string{"plan", "web.shop"})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
 // TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace: an admin of one ClusterSet has no rights in another's.
 func TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace(t *testing.T) {
 	const ask = "\n  → if you lack a right, run the command as a cluster admin"
