@@ -172,6 +172,9 @@ func (l *leave) claimed(ctx context.Context) error {
 	case l.Force && ctx.Err() == nil:
 		l.Say("%v; the hub is not cleaned up", err)
 		l.Hub = nil
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return report.WithRemedy(err, "leave out --hub-context: the agent reports to the hub; or name the hub with "+
+			"its admin's credentials")
 	default:
 		return report.WithRemedy(err, "if the hub is permanently lost: --force, without --hub-context")
 	}
