@@ -214,12 +214,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}
-	if lease.ResourceVersion == "" {
-		err = h.Hub().Create(ctx, lease)
-	} else {
-		err = h.Hub().Update(ctx, lease)
-	}
-	if err != nil {
+	if err := kube.Put(ctx, h.Hub(), lease); err != nil {
 		return err
 	}
 	h.mu.Lock()

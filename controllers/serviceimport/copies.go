@@ -191,11 +191,7 @@ func (c copier) follow(
 	}
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
-	write := func() error { return c.Local.Create(ctx, rec) }
-	if copied != nil {
-		write = func() error { return c.Local.Update(ctx, rec) }
-	}
-	if err := write(); err != nil {
+	if err := kube.Put(ctx, c.Local, rec); err != nil {
 		return c.refusedHere(ctx, shown, copied, err)
 	}
 	if claim != "" {

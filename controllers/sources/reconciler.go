@@ -320,13 +320,7 @@ func (r *Reconciler) save(
 	store(lease, cluster, o, state, l)
 	m.Write(lease, m.roundTrip)
 	reach.WriteAddresses(lease, addresses)
-	var err error
-	if stored == nil {
-		err = r.Local.Create(ctx, lease)
-	} else {
-		err = r.Local.Update(ctx, lease)
-	}
-	if err != nil {
+	if err := kube.Put(ctx, r.Local, lease); err != nil {
 		return err
 	}
 	damped := previous.Expired && state.Expired && m.State != reach.Unreachable &&
