@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -153,8 +154,8 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 
 // cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API
 // server, so that a member that has just joined again keeps its blocks.
-func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (map[string]bool, error) {
-	present := map[string]bool{}
+func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (sets.Set[string], error) {
+	present := sets.Set[string]{}
 	name := func(name string) string { return name }
 	err := r.addOwners(ctx, inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile"), name, present)
 	if err != nil {
@@ -169,24 +170,18 @@ func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (map[string]bo
 			return nil, err
 		}
 	}
-	cleaned := map[string]bool{}
-	for _, id := range ids {
-		if !present[id] {
-			cleaned[id] = true
-		}
-	}
-	return cleaned, nil
+	return sets.New(ids...).Difference(present), nil
 }
 
 // addOwners adds the owners of all objects of a kind, which owner derives from their names. It reads only metadata, in
 // pages.
 func (r *reconciler) addOwners(
-	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners map[string]bool,
+	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners sets.Set[string],
 ) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	return kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
-		owners[owner(o.GetName())] = true
+		owners.Insert(owner(o.GetName()))
 		return nil
 	}, client.InNamespace(r.Namespace))
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -195,18 +196,25 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	expired, unrenewed := map[string]bool{}, map[string]bool{}
+	expired, unrenewed := sets.Set[string]{}, sets.Set[string]{}
 	for i := range stored.Items {
 		lease := &stored.Items[i]
-		if cluster := lease.Labels[liveness.LabelSource]; lease.Name == liveness.LeaseName(cluster) {
-			expired[cluster], unrenewed[cluster] = liveness.StateOf(lease).Expired, liveness.LeaseExpired(lease)
+		cluster := lease.Labels[liveness.LabelSource]
+		if lease.Name != liveness.LeaseName(cluster) {
+			continue
+		}
+		if liveness.StateOf(lease).Expired {
+			expired.Insert(cluster)
+		}
+		if liveness.LeaseExpired(lease) {
+			unrenewed.Insert(cluster)
 		}
 	}
 	views := external.Views{r.Cluster: expired}
 	for id, lease := range members {
 		switch {
-		case lease == nil || id == r.Cluster || expired[id]:
-		case unrenewed[id]:
+		case lease == nil || id == r.Cluster || expired.Has(id):
+		case unrenewed.Has(id):
 			views[id] = nil
 		default:
 			views[id] = unreachable(lease)

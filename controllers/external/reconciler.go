@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -89,8 +89,7 @@ func New(c Config) kube.Controller {
 			{
 				Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
 				Alike: func(was, is client.Object) bool {
-					return reflect.DeepEqual(unreachable(was.(*coordinationv1.Lease)),
-						unreachable(is.(*coordinationv1.Lease)))
+					return unreachable(was.(*coordinationv1.Lease)).Equal(unreachable(is.(*coordinationv1.Lease)))
 				},
 			},
 			{
@@ -139,13 +138,9 @@ func anyReady(groups ...hubv1alpha1.EndpointGroup) bool {
 
 // unreachable returns the clusters that a Lease on the hub says that its owner does not reach. An invalid statement is
 // none: status reports it.
-func unreachable(lease *coordinationv1.Lease) map[string]bool {
+func unreachable(lease *coordinationv1.Lease) sets.Set[string] {
 	since, _ := reach.ReadUnreachable(lease)
-	out := make(map[string]bool, len(since))
-	for cluster := range since {
-		out[cluster] = true
-	}
-	return out
+	return sets.KeySet(since)
 }
 
 // Reconcile is one pass over one name.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -82,19 +83,13 @@ func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
 	for i := range s.copies {
 		copied[s.copies[i].Spec.ClusterID] = s.copies[i]
 	}
-	clusters := map[string]bool{}
-	for cluster := range copied {
-		clusters[cluster] = true
-	}
-	for cluster := range s.published.Records {
-		clusters[cluster] = true
-	}
-	delete(clusters, c.Cluster) // serviceexport has written that
+	clusters := sets.KeySet(copied).Union(sets.KeySet(s.published.Records))
+	clusters.Delete(c.Cluster) // serviceexport has written that
 	s.copies = slices.DeleteFunc(s.copies, func(rec *hubv1alpha1.ServiceExportRecord) bool {
 		return rec.Spec.ClusterID != c.Cluster
 	})
 	var errs []error
-	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
+	for _, cluster := range sets.List(clusters) {
 		is, err := c.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
 		switch {
 		case err == nil:

@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -47,7 +48,7 @@ type Source struct {
 }
 
 // Views are the clusters that each live member does not reach, by the member's ID.
-type Views map[string]map[string]bool
+type Views map[string]sets.Set[string]
 
 // reach returns whether at most half of the other live members do not reach a cluster. Nobody votes about itself, and
 // a member that states nothing speaks for the cluster.
@@ -58,7 +59,7 @@ func (v Views) reach(cluster string) bool {
 			continue
 		}
 		voters++
-		if unreachable[cluster] {
+		if unreachable.Has(cluster) {
 			against++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -234,7 +235,7 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	if blocks(plan.Blocks) != "gone 10.200.0.0/24" || len(plan.Refused) != 1 {
 		t.Errorf("something of it is left: %+v", plan)
 	}
-	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: map[string]bool{"gone": true}})
+	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: sets.New("gone")})
 	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" {
 		t.Errorf("nothing of it is left: %+v", plan)
 	}
