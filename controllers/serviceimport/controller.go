@@ -33,7 +33,7 @@ type Config struct {
 
 // New returns the controller. Its requests are namespace/name of a Service.
 func New(c Config) kube.Controller {
-	r := &reconciler{Config: c}
+	r := newReconciler(c)
 	others := kube.Named(func(o client.Object) types.NamespacedName {
 		if kube.Origin(o).ClusterID == c.Cluster {
 			return types.NamespacedName{}

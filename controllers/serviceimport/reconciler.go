@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,6 +39,16 @@ const recheck = 10 * time.Second
 type reconciler struct {
 	Config
 	memory
+}
+
+func newReconciler(c Config) *reconciler {
+	return &reconciler{Config: c, memory: memory{
+		waits:   workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstWait, maxWait),
+		unknown: map[string]time.Time{},
+		settled: map[types.NamespacedName]*settled{},
+		orders:  map[types.NamespacedName]*endpoints.Order{},
+		unseen:  map[types.NamespacedName]*unseen{},
+	}}
 }
 
 // finding is an Event to raise about an object.
@@ -99,7 +111,7 @@ func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	about, end := reporter{r.Config}, retirer{r.Config}
 	if s.refuses {
-		r.stopWaiting(s.name)
+		r.waits.Forget(s.name)
 		r.setOrder(s.name, nil)
 		if err := about.clear(ctx, s); err != nil {
 			return 0, err
@@ -120,7 +132,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	}
 	switch {
 	case !exported:
-		r.stopWaiting(s.name)
+		r.waits.Forget(s.name)
 		r.setOrder(s.name, nil)
 		if err := about.clear(ctx, s); err != nil {
 			return 0, err
@@ -203,9 +215,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
 		refused = errors.Join(refused, update(), r.removeDispensable(ctx, p), p.invalid)
-		return r.wait(s.name), refused
+		return r.waits.When(s.name), refused
 	}
-	r.stopWaiting(s.name)
+	r.waits.Forget(s.name)
 	remove := r.removeSlices
 	if refused != nil {
 		remove = r.removeDispensable

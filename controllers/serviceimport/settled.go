@@ -221,9 +221,6 @@ func (m *memory) settle(s *snapshot, is *settled, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.settled == nil {
-		m.settled = map[types.NamespacedName]*settled{}
-	}
 	m.settled[s.name] = is
 }
 
