@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
@@ -84,31 +82,6 @@ func TestNotesAreBoundedInKind(t *testing.T) {
 	}
 	if len(kinds) > 64 || len(kinds) < 60 {
 		t.Errorf("10,000 notes make %d kinds of Event", len(kinds))
-	}
-}
-
-// TestLongNotesAreCutBetweenCharacters: an Event whose note is longer, or no UTF-8, would be lost.
-func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
-	for name, message := range map[string]string{
-		"short":          "as it is",
-		"at the limit":   strings.Repeat("a", maxNote),
-		"one too long":   strings.Repeat("a", maxNote+1),
-		"of three":       strings.Repeat("…", maxNote),
-		"of three, +1":   "a" + strings.Repeat("…", maxNote),
-		"of three, +2":   "aa" + strings.Repeat("…", maxNote),
-		"of four":        strings.Repeat("🙂", maxNote),
-		"of no language": "\xff\xfe as a peer may write",
-	} {
-		got := truncate(message, maxNote)
-		if len(got) > maxNote || !utf8.ValidString(got) {
-			t.Errorf("%s: %d octets, valid: %v", name, len(got), utf8.ValidString(got))
-		}
-		if len(message) <= maxNote && utf8.ValidString(message) && got != message {
-			t.Errorf("%s: it is truncated to %q", name, got)
-		}
-		if len(message) > maxNote && (!strings.HasSuffix(got, " …") || len(got) < maxNote-4) {
-			t.Errorf("%s: %d octets, which end in %q", name, len(got), got[len(got)-8:])
-		}
 	}
 }
 

@@ -10,13 +10,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
 // Facts are what an agent has seen.
@@ -89,23 +89,11 @@ func condition(of, reason, format string, args ...any) metav1.Condition {
 	}
 	message := fmt.Sprintf(format, args...)
 	if r.Remedy != "" {
-		message = strings.TrimRight(shorten(message), ".") + ". " + URL(reason)
+		// Text of another program may be long, and must fit into a ClusterProfile on the hub.
+		message = conditions.Shorten(strings.Join(strings.Fields(message), " "), 700)
+		message = strings.TrimRight(message, ".") + ". " + URL(reason)
 	}
 	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
-}
-
-// shorten bounds a message with the text of another program, so that it fits into a ClusterProfile on the hub.
-func shorten(s string) string {
-	const limit = 700
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) <= limit {
-		return s
-	}
-	s = s[:limit]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
 }
 
 func (f *Facts) hub() metav1.Condition {
