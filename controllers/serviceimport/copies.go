@@ -69,13 +69,10 @@ func decideCopy(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (
 	return follow, "", ""
 }
 
-// copier keeps the copies of other members' records.
-type copier struct{ Config }
-
 // copyRecords brings the copies of other members' records up to date, in this cluster and in s. Absence is not deletion
 // (DESIGN §2): a copy changes only for a newer, valid revision, and is deleted only if its owner withdrew it or
 // departed. A cluster whose copy cannot be written is in s.unwritten.
-func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
+func (r Config) copyRecords(ctx context.Context, s *snapshot) error {
 	if !s.hub {
 		return nil
 	}
@@ -84,13 +81,13 @@ func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
 		copied[s.copies[i].Spec.ClusterID] = s.copies[i]
 	}
 	clusters := sets.KeySet(copied).Union(sets.KeySet(s.published.Records))
-	clusters.Delete(c.Cluster) // serviceexport has written that
+	clusters.Delete(r.Cluster) // serviceexport has written that
 	s.copies = slices.DeleteFunc(s.copies, func(rec *hubv1alpha1.ServiceExportRecord) bool {
-		return rec.Spec.ClusterID != c.Cluster
+		return rec.Spec.ClusterID != r.Cluster
 	})
 	var errs []error
 	for _, cluster := range sets.List(clusters) {
-		is, err := c.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
+		is, err := r.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
@@ -107,17 +104,17 @@ func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
 }
 
 // copyRecord brings one copy up to date, and returns it; nil if there is none.
-func (c copier) copyRecord(
+func (r Config) copyRecord(
 	ctx context.Context, s *snapshot, shown, copied *hubv1alpha1.ServiceExportRecord,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	logger := log.FromContext(ctx)
 	if s.excluded || s.assumed && copied == nil {
 		if copied != nil {
 			logger.Info("an export ended: its namespace must not be used", "record", copied.Name)
-			return nil, kube.Delete(ctx, c.Local, copied)
+			return nil, kube.Delete(ctx, r.Local, copied)
 		}
 		if !shown.Spec.Withdrawn {
-			c.refuseRecord(
+			r.refuseRecord(
 				shown,
 				fmt.Sprintf("the ClusterSet's spec.namespaces excludes namespace %s.", s.name.Namespace),
 			)
@@ -128,26 +125,26 @@ func (c copier) copyRecord(
 	a, reason, message := decideCopy(shown, copied, departed)
 	switch {
 	case a == follow:
-		return c.follow(ctx, shown, copied, s.departed[shown.Spec.ClusterID])
+		return r.followRecord(ctx, shown, copied, s.departed[shown.Spec.ClusterID])
 	case a == drop && !departed && s.hasFrom(copied.Spec.ClusterID):
 		return copied, nil // it says that what is still imported must go; the pass after that drops it
 	case a == drop:
 		logger.Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
-		return nil, kube.Delete(ctx, c.Local, copied)
+		return nil, kube.Delete(ctx, r.Local, copied)
 	case a == hold && copied == nil:
-		c.refuseRecord(shown, message)
+		r.refuseRecord(shown, message)
 		return nil, nil
 	case a == hold:
-		return c.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
+		return r.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
 	}
 	return copied, nil
 }
 
 // refuseRecord raises an Event where the copy would be.
-func (c copier) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message string) {
+func (r Config) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message string) {
 	about := shown.DeepCopy()
 	about.Namespace = kube.SystemNamespace
-	c.Events.Event(about, kube.Warning, "RecordRefused", message)
+	r.Events.Event(about, kube.Warning, "RecordRefused", message)
 }
 
 // hasFrom returns whether an import has something from a cluster.
@@ -161,9 +158,9 @@ func (s *snapshot) hasFrom(cluster string) bool {
 		})
 }
 
-// follow updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held. departed
-// is when the owner did last.
-func (c copier) follow(
+// followRecord updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held.
+// departed is when the owner did last.
+func (r Config) followRecord(
 	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, departed time.Time,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{}
@@ -182,22 +179,22 @@ func (c copier) follow(
 	}
 	if copied != nil && equality.Semantic.DeepEqual(rec.Spec, copied.Spec) &&
 		maps.Equal(rec.Annotations, copied.Annotations) {
-		return c.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
+		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
-	if err := kube.Put(ctx, c.Local, rec); err != nil {
-		return c.refusedHere(ctx, shown, copied, err)
+	if err := kube.Put(ctx, r.Local, rec); err != nil {
+		return r.refusedHere(ctx, shown, copied, err)
 	}
 	if claim != "" {
-		c.reportBackdated(rec, claim)
+		r.reportBackdated(rec, claim)
 	}
-	return c.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
+	return r.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
 }
 
 // refusedHere returns the copy that stays if this cluster's API server takes no newer one, and reports a refusal: its
 // CRDs may be older than the hub's (SPEC U6).
-func (c copier) refusedHere(
+func (r Config) refusedHere(
 	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, cause error,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	if !apierrors.IsInvalid(cause) {
@@ -205,10 +202,10 @@ func (c copier) refusedHere(
 	}
 	message := fmt.Sprintf("Copying the record failed. Apply the CRDs of the hub's version here: %v", cause)
 	if copied == nil {
-		c.refuseRecord(shown, message)
+		r.refuseRecord(shown, message)
 		return nil, cause
 	}
-	held, err := c.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
+	held, err := r.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
 	return held, errors.Join(cause, err)
 }
 
@@ -227,9 +224,9 @@ func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 	return claim
 }
 
-func (c copier) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
+func (r Config) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
 	s := &copied.Spec
-	c.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
+	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
 		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. It may have joined late, or "+
 			"its clock is wrong. In conflicts, that age counts only if the export was published within %v of the "+
 			"first "+
@@ -244,7 +241,7 @@ func (c copier) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim s
 }
 
 // setHeld sets the condition Held and returns the copy. It does not add Held False to a copy that was never held.
-func (c copier) setHeld(
+func (r Config) setHeld(
 	ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, status metav1.ConditionStatus, reason, message string,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	if status == metav1.ConditionFalse &&
@@ -253,18 +250,18 @@ func (c copier) setHeld(
 	}
 	held := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
 	all, changed := conditions.Set(
-		copied.Status.Conditions, []metav1.Condition{held}, copied.Generation, metav1.NewTime(c.Now()),
+		copied.Status.Conditions, []metav1.Condition{held}, copied.Generation, metav1.NewTime(r.Now()),
 	)
 	if !changed {
 		return copied, nil
 	}
 	rec := copied.DeepCopy()
 	rec.Status.Conditions = all
-	if err := c.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
+	if err := r.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
 		return copied, err
 	}
 	if status == metav1.ConditionTrue {
-		c.Events.Event(rec, kube.Warning, "RecordHeld", message)
+		r.Events.Event(rec, kube.Warning, "RecordHeld", message)
 	}
 	return rec, nil
 }

@@ -145,11 +145,11 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	return err
 }
 
-func (c Config) listSlices(
+func (r Config) listSlices(
 	ctx context.Context, name types.NamespacedName, index string,
 ) (out []*discoveryv1.EndpointSlice, err error) {
 	var list discoveryv1.EndpointSliceList
-	err = c.Local.List(
+	err = r.Local.List(
 		ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)},
 		client.UnsafeDisableDeepCopy,
 	)
