@@ -22,7 +22,6 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -248,22 +247,13 @@ func (r Config) setHeld(
 		!meta.IsStatusConditionTrue(copied.Status.Conditions, hubv1alpha1.ConditionHeld) {
 		return copied, nil
 	}
-	held := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
-	all, changed := conditions.Set(
-		copied.Status.Conditions, []metav1.Condition{held}, copied.Generation, metav1.NewTime(r.Now()),
-	)
-	if !changed {
-		return copied, nil
-	}
-	rec := copied.DeepCopy()
-	rec.Status.Conditions = all
-	if err := r.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
-		return copied, err
-	}
-	if status == metav1.ConditionTrue {
+	rec, changed, err := r.setCondition(ctx, copied, metav1.Condition{
+		Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message,
+	})
+	if changed && status == metav1.ConditionTrue {
 		r.Events.Event(rec, kube.Warning, "RecordHeld", message)
 	}
-	return rec, nil
+	return rec, err
 }
 
 // Acknowledge sets withdrawal.AnnotationAcknowledged on a member's Lease: the newest withdrawn record on the hub for

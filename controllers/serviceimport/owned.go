@@ -121,7 +121,7 @@ func (r Config) reportRefused(ctx context.Context, s *snapshot, c metav1.Conditi
 			continue
 		}
 		// Its Service may be exported again.
-		if _, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
+		if _, _, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (r Config) reportRefused(ctx context.Context, s *snapshot, c metav1.Conditi
 		}
 	}
 	for _, was := range copies {
-		changed, err := r.setCondition(ctx, was, c)
+		_, changed, err := r.setCondition(ctx, was, c)
 		if err != nil {
 			return err
 		}
@@ -185,8 +185,7 @@ func (r Config) clearImported(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	for _, rec := range s.copies {
-		_, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported})
-		if err != nil {
+		if _, _, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
 			return err
 		}
 	}
@@ -214,32 +213,33 @@ func (r Config) reportLost(ctx context.Context, s *snapshot, found *foundSources
 		case !lost:
 			c.Type = hubv1alpha1.ConditionEndpointsImported
 		}
-		if _, err := r.setCondition(ctx, copied, c); err != nil {
+		if _, _, err := r.setCondition(ctx, copied, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// setCondition sets a condition of a copy, or removes it if it has no status, and returns whether that changed
-// anything.
+// setCondition sets a condition of a copy, or removes it if it has no status. It returns the copy, and whether that
+// changed anything.
 func (r Config) setCondition(
 	ctx context.Context, was *hubv1alpha1.ServiceExportRecord, c metav1.Condition,
-) (changed bool, err error) {
-	if c.Status == "" && meta.FindStatusCondition(was.Status.Conditions, c.Type) == nil {
-		return false, nil // of hundreds of copies, most have none
-	}
-	rec := was.DeepCopy()
+) (is *hubv1alpha1.ServiceExportRecord, changed bool, err error) {
+	all := was.Status.Conditions
 	if c.Status == "" {
-		changed = meta.RemoveStatusCondition(&rec.Status.Conditions, c.Type)
+		changed = meta.RemoveStatusCondition(&all, c.Type)
 	} else {
-		rec.Status.Conditions, changed = conditions.Set(
-			rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(r.Now()))
+		all, changed = conditions.Set(all, []metav1.Condition{c}, was.Generation, metav1.NewTime(r.Now()))
 	}
-	if changed {
-		err = r.Local.Status().Patch(ctx, rec, kube.Changes(was))
+	if !changed {
+		return was, false, nil
 	}
-	return changed, err
+	is = was.DeepCopy()
+	is.Status.Conditions = all
+	if err := r.Local.Status().Patch(ctx, is, kube.Changes(was)); err != nil {
+		return was, false, err
+	}
+	return is, true, nil
 }
 
 // patchExport edits the status of the local ServiceExport, if there is one.
