@@ -38,6 +38,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	p := profile()
 	p.Namespace, p.Name, p.UID, p.Spec.ClusterManager.Name = "set", "east", "uid", clusterset.ClusterManager
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	set.Spec.Lease.DurationSeconds = 40
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "east"}}
 	hub := fake.NewClientBuilder().
 		WithScheme(s).

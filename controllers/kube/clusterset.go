@@ -65,20 +65,13 @@ func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
 func LeaseSpec(
 	ctx context.Context, hub client.Reader, namespace string,
 ) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
-	spec = hubv1alpha1.LeaseSpec{
-		RenewSeconds:    10,
-		DurationSeconds: 40,
-		GraceSeconds:    10,
-		OnExpiry:        hubv1alpha1.ExpiryRemove,
-	}
 	set, err := clusterSet(ctx, hub, namespace)
-	if set != nil && set.Spec.Lease.RenewSeconds > 0 {
-		spec = set.Spec.Lease
+	if set != nil {
+		return set.Spec.Lease, true, nil
 	}
-	if spec.OnExpiry == "" { // created before the field existed
-		spec.OnExpiry = hubv1alpha1.ExpiryRemove
-	}
-	return spec, set != nil, err
+	return hubv1alpha1.LeaseSpec{
+		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
+	}, false, err
 }
 
 // Departures returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a

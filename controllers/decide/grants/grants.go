@@ -89,7 +89,7 @@ func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
 	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks)}
-	in.BitsV4, in.BitsV6 = blockBits(v)
+	in.BitsV4, in.BitsV6 = int(v.Blocks.IPv4Bits), int(v.Blocks.IPv6Bits)
 	plan := Plan{Unusable: unusable}
 	reported := map[string]Reported{}
 	for i := range f.Profiles {
