@@ -15,13 +15,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
-// Rules are what a ClusterSet says about what members may publish and import.
-type Rules struct {
-	Namespaces    hubv1alpha1.NamespaceRules
-	ExternalNames hubv1alpha1.ExternalNames
-	Declared      hubv1alpha1.DeclaredImports
-}
-
 // clusterSet returns the ClusterSet in namespace, or nil if the hub is nil or does not have exactly one there.
 func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv1alpha1.ClusterSet, error) {
 	if hub == nil {
@@ -36,17 +29,20 @@ func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv
 
 // RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
 // ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
-func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Rules, known bool, err error) {
+func RulesOf(
+	ctx context.Context, hub client.Reader, namespace string,
+) (rules hubv1alpha1.ClusterSetSpec, known bool, err error) {
 	set, err := clusterSet(ctx, hub, namespace)
 	if set == nil {
 		return rules, false, err
 	}
-	return rulesIn(set), true, nil
+	return set.Spec, true, nil
 }
 
 // SameRules is the Alike of a Watch of ClusterSets that reads their rules only.
 func SameRules(was, is client.Object) bool {
-	before, after := rulesIn(was.(*hubv1alpha1.ClusterSet)), rulesIn(is.(*hubv1alpha1.ClusterSet))
+	before, after := was.(*hubv1alpha1.ClusterSet).Spec, is.(*hubv1alpha1.ClusterSet).Spec
+	before.VIPs, before.Lease = after.VIPs, after.Lease
 	return reflect.DeepEqual(before, after) // an empty list is not a missing one
 }
 
@@ -54,10 +50,6 @@ func SameRules(was, is client.Object) bool {
 func SameRulesAndDepartures(was, is client.Object) bool {
 	before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
 	return SameRules(was, is) && equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
-}
-
-func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
-	return Rules{set.Spec.Namespaces, set.Spec.ExternalNames, set.Spec.DeclaredImports}
 }
 
 // LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one

@@ -193,7 +193,7 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	if known {
-		s.fills = rules.Declared == hubv1alpha1.DeclaredImportsFill
+		s.fills = rules.DeclaredImports == hubv1alpha1.DeclaredImportsFill
 	}
 	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
 	s.creates = known && !s.excluded && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate
