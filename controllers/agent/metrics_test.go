@@ -35,9 +35,9 @@ func observed(token string, local ...client.Object) *Agent {
 	a.env = &kube.Env{
 		Member: kube.Member{
 			Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
+			Fresh: func() bool { return true },
 		},
-		Fresh: func() bool { return true }, Cloned: func() bool { return false },
-		Held: func() bool { return false },
+		Cloned: func() bool { return false }, Held: func() bool { return false },
 	}
 	a.ready.Store(true)
 	return a
@@ -189,8 +189,8 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	a := observed("")
 	now := start
 	a.env.Events = unheard{}
-	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
-	observer := sources.New(sources.Config{Member: a.env.Member, HubSeen: a.env.HubSeen})
+	a.env.Hub, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }
+	observer := sources.New(sources.Config{Member: a.env.Member, HubSeen: a.env.Now})
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
 			if _, err := observer.Reconcile(

@@ -39,18 +39,13 @@ const (
 	probes = 64
 )
 
-type Config struct {
-	kube.Member
-	Served func(client.Object) error
-}
-
 // Addresses picks addresses, one request at a time or several.
 type Addresses struct {
-	Config
+	kube.Member
 	count *counters
 }
 
-func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
+func New(m kube.Member) *Addresses { return &Addresses{m, newCounters()} }
 
 func (a *Addresses) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{a.count.errors, a.count.duration}

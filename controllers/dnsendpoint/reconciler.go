@@ -32,8 +32,7 @@ const missingInterval = 15 * time.Second
 
 type Config struct {
 	kube.Member
-	Zone   string                    // without a dot at its end
-	Served func(client.Object) error // why DNSEndpoints cannot be read; nil if they can
+	Zone string // without a dot at its end
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.

@@ -37,15 +37,9 @@ import (
 // recheck is how often a name is checked again while this member does not see the hub, or sees an older record there.
 const recheck = 5 * time.Second
 
-// Config is what the controller needs.
-type Config struct {
-	kube.Member
-	Fresh func() bool // whether the hub's caches show its current state
-}
-
 // New returns the controller. Its requests are namespace/name of a Service.
-func New(c Config) kube.Controller {
-	r := &reconciler{c}
+func New(m kube.Member) kube.Controller {
+	r := &reconciler{m}
 	return kube.Controller{
 		Name:     "external",
 		NeedsHub: true,
@@ -103,7 +97,7 @@ func New(c Config) kube.Controller {
 	}
 }
 
-type reconciler struct{ Config }
+type reconciler struct{ kube.Member }
 
 // exported returns the Service of a record with a load balancer.
 func exported(o client.Object) (name types.NamespacedName) {

@@ -93,11 +93,9 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	w.hub, w.local = hub.Build(), local.Build()
-	w.reconciler = &reconciler{Config{
-		Member: kube.Member{
-			Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
-			Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
-		},
+	w.reconciler = &reconciler{kube.Member{
+		Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
+		Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
 		Fresh: func() bool { return !w.blind },
 	}}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
@@ -567,7 +565,7 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 			}
 		}
 		passes := 0
-		for _, watch := range New(w.Config).Watches {
+		for _, watch := range New(w.Member).Watches {
 			if fmt.Sprintf("%T", watch.Object) != fmt.Sprintf("%T", c.is) {
 				continue
 			}

@@ -97,22 +97,20 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 		}).
 		Build()
 	c.reconciler = &reconciler{
-		Config: Config{
-			Member: kube.Member{
-				Cluster:      "a",
-				HubNamespace: "set",
-				Local:        c.WithWatch,
-				Hub: func() client.Client {
-					if c.noHub {
-						return nil
-					}
-					return c.WithWatch
-				},
-				Families: func(context.Context) ([]corev1.IPFamily, error) {
-					return []corev1.IPFamily{corev1.IPv4Protocol}, nil
-				},
-				Events: c,
+		Member: kube.Member{
+			Cluster:      "a",
+			HubNamespace: "set",
+			Local:        c.WithWatch,
+			Hub: func() client.Client {
+				if c.noHub {
+					return nil
+				}
+				return c.WithWatch
 			},
+			Families: func(context.Context) ([]corev1.IPFamily, error) {
+				return []corev1.IPFamily{corev1.IPv4Protocol}, nil
+			},
+			Events: c,
 			Served: func(client.Object) error { return c.served },
 		},
 	}
