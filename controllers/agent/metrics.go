@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,16 +150,16 @@ func readiness(conditions []metav1.Condition, ready string) string {
 
 // sources shows the other members, as this cluster has seen them.
 func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
-	var list coordinationv1.LeaseList
-	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}) {
+	leases, err := kube.Sources(ctx, c.a.env.Local)
+	if err != nil {
 		return
 	}
 	c.gauge(ch, "sources_held", "1 while most other members do not renew their Leases, and none of them expires by "+
 		"its Lease because of that.", boolean(c.a.env.Held()))
-	for i := range list.Items {
-		lease := &list.Items[i]
-		if lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource]) || lease.Spec.RenewTime == nil {
-			continue // edited by hand: two of one source would make the whole page fail
+	for i := range leases {
+		lease := &leases[i]
+		if lease.Spec.RenewTime == nil {
+			continue // edited by hand
 		}
 		source := lease.Labels[liveness.LabelSource]
 		c.gauge(ch, "source_live", "1 while another member is live, 0 while it is expired in this cluster.",

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -191,22 +190,17 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 	if err != nil {
 		return nil, err
 	}
-	var stored coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &stored, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
+	stored, err := kube.Sources(ctx, r.Local)
+	if err != nil {
 		return nil, err
 	}
 	expired, unrenewed := sets.Set[string]{}, sets.Set[string]{}
-	for i := range stored.Items {
-		lease := &stored.Items[i]
-		cluster := lease.Labels[liveness.LabelSource]
-		if lease.Name != liveness.LeaseName(cluster) {
-			continue
-		}
-		if liveness.StateOf(lease).Expired {
+	for i := range stored {
+		cluster := stored[i].Labels[liveness.LabelSource]
+		if liveness.StateOf(&stored[i]).Expired {
 			expired.Insert(cluster)
 		}
-		if liveness.LeaseExpired(lease) {
+		if liveness.LeaseExpired(&stored[i]) {
 			unrenewed.Insert(cluster)
 		}
 	}

@@ -214,13 +214,12 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	if err != nil {
 		return err
 	}
-	var sources coordinationv1.LeaseList
-	ours := client.HasLabels{liveness.LabelSource}
-	if err := r.LocalNow.List(ctx, &sources, client.InNamespace(kube.SystemNamespace), ours); err != nil {
+	sources, err := kube.Sources(ctx, r.LocalNow)
+	if err != nil {
 		return err
 	}
-	for i := range sources.Items {
-		source := &sources.Items[i]
+	for i := range sources {
+		source := &sources[i]
 		id := source.Labels[liveness.LabelSource]
 		lease, member := leases[id]
 		if id == r.Cluster || !member {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -165,20 +164,15 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 	if !slices.ContainsFunc(s.copies, others) && len(s.published.Records) == 0 {
 		return nil
 	}
-	var leases coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
+	leases, err := kube.Sources(ctx, r.Local)
 	s.expired = map[string]liveness.State{}
-	for i := range leases.Items {
-		lease := &leases.Items[i]
-		cluster, state := lease.Labels[liveness.LabelSource], liveness.StateOf(lease)
-		if state.Expired && cluster != r.Cluster && lease.Name == liveness.LeaseName(cluster) {
+	for i := range leases {
+		cluster, state := leases[i].Labels[liveness.LabelSource], liveness.StateOf(&leases[i])
+		if state.Expired && cluster != r.Cluster {
 			s.expired[cluster] = state
 		}
 	}
-	return nil
+	return err
 }
 
 // gatherHub reads what the hub shows of other clusters.

@@ -106,14 +106,6 @@ func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) []reco
 		append(others, reconcile.Request{NamespacedName: round})...)
 }
 
-// stored returns a member's own Leases for its sources. They belong to the cache.
-func stored(ctx context.Context, local client.Reader) ([]coordinationv1.Lease, error) {
-	var leases coordinationv1.LeaseList
-	err := local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy)
-	return leases.Items, err
-}
-
 // Reconcile observes one member, or runs a round.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if req.NamespacedName == round {
@@ -209,7 +201,7 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 func (r *Reconciler) observedUntil(
 	ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.HubView, l liveness.Limits,
 ) (time.Time, error) {
-	stored, err := stored(ctx, r.Local)
+	stored, err := kube.Sources(ctx, r.Local)
 	if err != nil {
 		return time.Time{}, err
 	}
