@@ -25,6 +25,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -187,15 +188,10 @@ func (r *reconciler) addOwners(
 }
 
 // setConditions sets the given conditions, and removes those that this controller no longer sets.
-func setConditions(set *hubv1alpha1.ClusterSet, conditions []metav1.Condition, now metav1.Time) {
-	present := map[string]bool{}
-	for _, c := range conditions {
-		present[c.Type] = true
-		c.LastTransitionTime, c.ObservedGeneration = now, set.Generation
-		meta.SetStatusCondition(&set.Status.Conditions, c)
-	}
+func setConditions(set *hubv1alpha1.ClusterSet, wanted []metav1.Condition, now metav1.Time) {
+	set.Status.Conditions, _ = conditions.Set(set.Status.Conditions, wanted, set.Generation, now)
 	for _, kind := range []string{hubv1alpha1.ConditionBlocksGranted, hubv1alpha1.ConditionPoolsValid} {
-		if !present[kind] {
+		if meta.FindStatusCondition(wanted, kind) == nil {
 			meta.RemoveStatusCondition(&set.Status.Conditions, kind)
 		}
 	}

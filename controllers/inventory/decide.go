@@ -16,6 +16,7 @@ import (
 
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
 // The reasons of the conditions.
@@ -53,11 +54,8 @@ func setConditions(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
 ) (changed bool, again time.Duration) {
 	healthy, again := health(p, seen, silence, now)
-	for _, c := range []metav1.Condition{joined(p, seen), healthy} {
-		c.ObservedGeneration = p.Generation
-		c.LastTransitionTime = metav1.NewTime(now)
-		changed = meta.SetStatusCondition(&p.Status.Conditions, c) || changed
-	}
+	p.Status.Conditions, changed = conditions.Set(
+		p.Status.Conditions, []metav1.Condition{joined(p, seen), healthy}, p.Generation, metav1.NewTime(now))
 	return changed, again
 }
 

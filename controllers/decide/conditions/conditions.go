@@ -1,5 +1,5 @@
-// Package conditions makes the conditions of ServiceExports and ServiceImports. It is pure: the caller has the
-// clock.
+// Package conditions sets conditions, and makes those of ServiceExports and ServiceImports. It is pure: the caller has
+// the clock.
 package conditions
 
 import (
