@@ -87,8 +87,7 @@ type Agent struct {
 	access   atomic.Pointer[access]
 	ready    atomic.Bool
 	optional []optional
-	absent   map[string]error       // why what is optional is not used, by name; written before the controllers start
-	waiting  atomic.Pointer[string] // why this cluster is not a member
+	absent   map[string]error // why what is optional is not used, by name; written before the controllers start
 	gate     *membership.Gate
 	seen     seen // for the Membership
 	health   *health.Reporter
@@ -170,8 +169,9 @@ func (a *Agent) Ready() error {
 	default:
 		return nil
 	}
-	if why := a.waiting.Load(); why != nil {
-		return errors.New("not a member: " + *why)
+	var why error
+	if a.seen.set(func(s *seen) { why = s.notMember }); why != nil {
+		return fmt.Errorf("not a member: %w", why)
 	}
 	if !a.ready.Load() {
 		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")

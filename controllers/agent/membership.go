@@ -118,14 +118,11 @@ func (a *Agent) enter(ctx context.Context) error {
 			err := a.gate.Enter(attempt)
 			a.seen.set(func(s *seen) { s.answer, s.notMember = err, err })
 			if err == nil {
-				a.waiting.Store(nil)
 				return nil
 			}
 			if errors.Is(err, membership.ErrIdentity) {
 				a.env.Restart(err.Error())
 			}
-			reason := err.Error()
-			a.waiting.Store(&reason)
 			report, cancel := context.WithTimeout(ctx, attemptTimeout) // the attempt may have used up its own
 			defer cancel()
 			if _, failed := a.health.Report(report); failed != nil {
