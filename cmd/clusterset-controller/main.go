@@ -106,7 +106,7 @@ func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 		HealthProbeBindAddress: a.probes,
 		PprofBindAddress:       a.pprof,
 		Cache: cache.Options{
-			NewInformer:      relist.NewInformer,
+			NewInformer:      new(relist.Lists).NewInformer,
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
 	}
