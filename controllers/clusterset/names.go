@@ -1,11 +1,5 @@
 package clusterset
 
-import (
-	"slices"
-
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-)
-
 // The ClusterProperties of a member (K2149).
 const (
 	PropertyID  = "cluster.clusterset.k8s.io" // the cluster ID
@@ -76,8 +70,3 @@ const SecretHub = "hub-kubeconfig"
 
 // AccountPrefix, followed by the cluster ID, is the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"
-
-// Departed returns whether a member has left or was evicted. It may have joined again since.
-func Departed(set *hubv1alpha1.ClusterSet, id string) bool {
-	return slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == id })
-}

@@ -73,7 +73,9 @@ func absent(
 	for _, b := range blocks {
 		switch {
 		case seen[b.ClusterID]:
-		case clusterset.Departed(set, b.ClusterID):
+		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool {
+			return d.ClusterID == b.ClusterID
+		}):
 			departed = append(departed, b.ClusterID)
 		default:
 			lost = append(lost, b.ClusterID)
