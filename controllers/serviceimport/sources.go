@@ -63,7 +63,11 @@ func (r Config) sources(
 		switch {
 		case m.Names[cluster] == nil: // an import stands in for it
 		case cluster == r.Cluster:
-			out.sources = append(out.sources, s.nativeSources(r.Cluster)...)
+			for _, slice := range s.native {
+				if src := s.nativeSource(r.Cluster, slice); src != nil {
+					out.sources = append(out.sources, src)
+				}
+			}
 		default:
 			r.addCluster(&out, s, cluster, imported[cluster], imp)
 		}
@@ -221,16 +225,6 @@ func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.En
 		out.refuse(cluster, []string{"some that --reserved-cidrs has by now"})
 	}
 	out.sources = append(out.sources, &src)
-}
-
-// nativeSources returns the slices of this cluster's own Service.
-func (s *snapshot) nativeSources(own string) (out []*endpoints.Source) {
-	for _, slice := range s.native {
-		if src := s.nativeSource(own, slice); src != nil {
-			out = append(out, src)
-		}
-	}
-	return out
 }
 
 // nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
