@@ -200,7 +200,7 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 	queue := priorityqueue.New[reconcile.Request]("ahead")
 	defer queue.ShutDown()
 	asks := ahead{
-		handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)),
+		handler.EnqueueRequestsFromMapFunc(kube.Named(client.ObjectKeyFromObject)),
 		func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" },
 	}
 	for _, name := range []string{"a", "changed", "b"} {

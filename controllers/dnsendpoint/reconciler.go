@@ -44,7 +44,7 @@ func New(c Config) kube.Controller {
 			{
 				Side:     kube.Local,
 				Object:   &mcsv1beta1.ServiceImport{},
-				Requests: kube.Named(kube.Itself),
+				Requests: kube.Named(client.ObjectKeyFromObject),
 				Alike:    sameOwner,
 			},
 			{

@@ -45,7 +45,7 @@ func New(m kube.Member) kube.Controller {
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(client.ObjectKeyFromObject)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
 			{
 				Side: kube.Local, Object: &corev1.Namespace{},

@@ -44,7 +44,7 @@ func New(c Config) kube.Controller {
 		Name: "serviceimport",
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(client.ObjectKeyFromObject)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.requestsForDerived},
 			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.requestsForNamespace},
 			{
