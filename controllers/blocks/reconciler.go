@@ -30,24 +30,21 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-type Config = kube.HubEnv
-
 // New returns the controller. All its watches map to one request, so that passes never run in parallel.
-func New(c Config) kube.Controller {
-	single := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: c.Namespace} })
+func New(env kube.HubEnv) kube.Controller {
+	single := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: env.Namespace} })
 	return kube.Controller{
-		Name:     "blocks",
-		NeedsHub: true,
+		Name: "blocks",
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: single},
 			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: single},
 		},
-		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(writeInterval), writeBurst)},
+		Reconciler: &reconciler{HubEnv: env, budget: rate.NewLimiter(rate.Every(writeInterval), writeBurst)},
 	}
 }
 
 type reconciler struct {
-	Config
+	kube.HubEnv
 	budget      *rate.Limiter // of writes to the ClusterSet's status
 	started     bool          // a pass has read the ClusterSet
 	known       []hubv1alpha1.Block

@@ -18,6 +18,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 type noEvents struct{}
@@ -52,7 +53,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 			},
 		}).
 		Build()
-	r := New(Config{
+	r := New(kube.HubEnv{
 		Namespace: "set", Now: func() time.Time { return clock }, Events: noEvents{}, Hub: hub, Live: hub,
 	}).Reconciler
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}}
