@@ -48,13 +48,11 @@ import (
 // Scheme returns a scheme with every kind that an agent reads or writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
-		inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(s))
-	}
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(s))
 	return s
 }
 

@@ -30,12 +30,10 @@ import (
 // Scheme returns a scheme with every kind that the controllers read or write on the hub.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme, coordinationv1.AddToScheme, rbacv1.AddToScheme, authorizationv1.AddToScheme,
-		hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(s))
-	}
+		hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(s))
 	return s
 }
 
