@@ -105,7 +105,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		started: map[string]controller.Controller{},
 		absent:  map[string]error{},
 	}
-	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
+	events, err := kube.NewEvents(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 				}
 				return nil
 			},
-			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: kube.Recorder(events),
+			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: events,
 		},
 		HubNow:          func() client.Reader { return a.linked.Load().reader },
 		ListAgain:       a.lists.Again,

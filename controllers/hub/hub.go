@@ -47,11 +47,11 @@ type Hub struct {
 
 // New returns the Hub of the clusterset in namespace. The manager's cache must be restricted to that namespace.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
-	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), namespace)
+	events, err := kube.NewEvents(mgr.GetConfig(), mgr.GetScheme(), namespace)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{mgr: mgr, namespace: namespace, events: kube.Recorder(events)}
+	h := &Hub{mgr: mgr, namespace: namespace, events: events}
 	return h, metrics.Registry.Register(newCollector(h))
 }
 

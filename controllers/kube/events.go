@@ -49,9 +49,9 @@ func EventReason(c metav1.Condition) string {
 	return c.Reason
 }
 
-// EventRecorder returns a recorder that writes Events to an API server until the process ends. instance is the
-// reportingInstance of each: it names the cluster where Events of many clusters are collected.
-func EventRecorder(cfg *rest.Config, scheme *runtime.Scheme, instance string) (events.EventRecorder, error) {
+// NewEvents returns Events that are written to an API server until the process ends. instance is the reportingInstance
+// of each: it names the cluster where Events of many clusters are collected.
+func NewEvents(cfg *rest.Config, scheme *runtime.Scheme, instance string) (Events, error) {
 	api, err := eventsclient.NewForConfig(rest.AddUserAgent(rest.CopyConfig(cfg), "events"))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func EventRecorder(cfg *rest.Config, scheme *runtime.Scheme, instance string) (e
 	if err := broadcaster.StartRecordingToSinkWithContext(context.Background()); err != nil {
 		return nil, err
 	}
-	return broadcaster.NewRecorder(scheme, Manager), nil
+	return recorder{broadcaster.NewRecorder(scheme, Manager)}, nil
 }
 
 type sink struct {
@@ -73,9 +73,6 @@ func (s sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, e
 	e.ReportingInstance = s.instance
 	return s.EventSinkImpl.Create(ctx, e)
 }
-
-// Recorder returns Events that a client-go recorder writes.
-func Recorder(to events.EventRecorder) Events { return recorder{to} }
 
 type recorder struct{ events.EventRecorder }
 

@@ -49,7 +49,7 @@ func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	to := Recorder(broadcaster.NewRecorder(scheme, Manager))
+	to := recorder{broadcaster.NewRecorder(scheme, Manager)}
 	service := func(version string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: version}}
 	}
