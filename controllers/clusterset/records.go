@@ -101,7 +101,6 @@ func RecordOf(
 	return spec, append(leftOut, problems...)
 }
 
-// ServicePorts returns the ports of a Service.
 func ServicePorts(svc *corev1.Service) []hubv1alpha1.ServicePort {
 	out := make([]hubv1alpha1.ServicePort, 0, len(svc.Spec.Ports))
 	for _, p := range svc.Spec.Ports {

@@ -208,7 +208,6 @@ func ParseMinReady(text string) (MinReady, error) {
 	return MinReady(text), nil
 }
 
-// Enough reports whether ready of all endpoints are enough.
 func (m MinReady) Enough(ready, all int) bool {
 	digits, percent := strings.CutSuffix(string(m), "%")
 	n, _ := strconv.Atoi(digits)

@@ -97,7 +97,6 @@ func (a *Addresses) view(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// in returns the ranges of a family in this state.
 func (v *view) in(f corev1.IPFamily, state ipam.State) (out []ipam.Range) {
 	for _, r := range v.ranges {
 		if r.State == state && ipam.Family(r.Prefix.Addr()) == f {

@@ -55,7 +55,6 @@ func New(mgr manager.Manager, namespace string) (*Hub, error) {
 	return h, metrics.Registry.Register(newCollector(h))
 }
 
-// controllers returns the controllers of the clusterset.
 func (h *Hub) controllers() []kube.Controller {
 	env := kube.HubEnv{
 		Namespace: h.namespace, Hub: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(), Events: h.events, Now: time.Now,

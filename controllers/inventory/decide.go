@@ -19,7 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
-// The reasons of the conditions.
 const (
 	ReasonNotClaimed       = "NotClaimed"       // Joined is False: no cluster has used the claim yet
 	ReasonHeartbeatPending = "HeartbeatPending" // Joined False, ControlPlaneHealthy Unknown: no renewal yet
@@ -35,7 +34,6 @@ type observation struct {
 	changed bool             // whether it has seen a renewal, and not just the Lease
 }
 
-// isOurs returns whether a ClusterProfile belongs to this cluster manager.
 func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
 }

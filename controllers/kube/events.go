@@ -24,7 +24,6 @@ type Events interface {
 	Event(about runtime.Object, eventType, reason, message string)
 }
 
-// Warning and Normal are the two types of Events.
 const (
 	Warning = corev1.EventTypeWarning
 	Normal  = corev1.EventTypeNormal

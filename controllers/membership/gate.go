@@ -200,7 +200,6 @@ func (g *Gate) clusterUID(ctx context.Context) (string, error) {
 	return string(system.UID), nil
 }
 
-// profile returns this cluster's ClusterProfile on the hub, nil if there is none.
 func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alpha1.ClusterProfile, error) {
 	name := types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster}
 	return kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)

@@ -52,7 +52,6 @@ func (m *memory) forget(record string) {
 	delete(m.records, record)
 }
 
-// remember notes a write.
 func (m *memory) remember(record string, written kube.Written, revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -62,7 +62,6 @@ func (r *Reconciler) Held() bool {
 	return r.held
 }
 
-// Controller returns the controller that runs r.
 func (r *Reconciler) Controller() kube.Controller {
 	exporter := kube.Named(func(record client.Object) (n types.NamespacedName) {
 		if id := kube.Origin(record).ClusterID; id != r.Cluster {

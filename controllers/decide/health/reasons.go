@@ -134,7 +134,6 @@ var Reasons = map[string]Reason{
 	"AllWell": {Condition: "Ready", Means: "All conditions are well; of PeersReachable, Ready does not depend."},
 }
 
-// Names returns all reasons, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(Reasons)) }
 
 // page has a heading for each reason.

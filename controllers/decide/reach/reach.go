@@ -16,7 +16,6 @@ import (
 // State is what this cluster knows of another member.
 type State string
 
-// The states.
 const (
 	Unknown     State = ""            // its agent has not answered yet: its Lease decides
 	Answers     State = "Answers"     // its agent answers
@@ -120,7 +119,6 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 // Else the silence of its endpoints proves nothing, and rounds try some of them even though its agent answers.
 func (m Member) HasServed() bool { return m.served }
 
-// Next returns the member after a round.
 func (m Member) Next(r Round) Member {
 	if r.Agent == Yes || r.Endpoints == Yes {
 		m.alive = r.Now
