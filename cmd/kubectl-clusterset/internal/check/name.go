@@ -23,7 +23,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // soon is how long an agent may take to read a new ServiceExport.
@@ -300,12 +299,6 @@ var nameChecks = []Check{
 		Many: "%d clusters export endpoints in this cluster's own ranges",
 		Look: addressesHere,
 	},
-	{
-		ID: "vips-full", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Ranges, snapshot.Properties},
-		One:  "the ranges of VIPs are full: new VIPs come from the cluster's own ranges",
-		Do:   report.Here("kubectl clusterset status"),
-		Look: vipsFull,
-	},
 }
 
 // mixedAddresses finds names with public addresses in some clusters, and only private ones in another. A name with
@@ -427,25 +420,6 @@ func addressesHere(w *World) (out []Hit) {
 func prefix(text string) netip.Prefix {
 	p, _ := netip.ParsePrefix(text)
 	return p.Masked()
-}
-
-// vipsFull finds IP families whose ranges for VIPs are all full.
-func vipsFull(w *World) []Hit {
-	if w.Member.VIPMode() != ipam.ModePreferred {
-		return nil
-	}
-	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		ranges, free := 0, uint64(0)
-		for _, u := range w.Member.Usages() {
-			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready {
-				ranges, free = ranges+1, max(free, u.Available)
-			}
-		}
-		if ranges > 0 && free == 0 {
-			return one(true, "no %s address is free in %s", f, report.Number(ranges, "range"))
-		}
-	}
-	return nil
 }
 
 // askedChecks are of explain: it alone has read what they need.

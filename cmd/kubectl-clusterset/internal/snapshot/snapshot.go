@@ -182,11 +182,6 @@ func (m *Member) Leaving() bool {
 	return m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationLeaving] != ""
 }
 
-// VIPMode returns that of the agent.
-func (m *Member) VIPMode() ipam.Mode {
-	return ipam.Mode(m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationVIPMode])
-}
-
 // Place returns the cluster as exports and preferences select it.
 func (m *Member) Place() clusterset.Place {
 	out := clusterset.Place{Cluster: m.ID(), Properties: map[string]string{}}
