@@ -23,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // soon is how long an agent may take to read a new ServiceExport.
@@ -279,20 +280,6 @@ var nameChecks = []Check{
 		}),
 	},
 	{
-		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: parts{snapshot.Ranges, snapshot.Nodes},
-		After: []string{"Overlap"}, One: "the Pod range and the Service range of this cluster overlap",
-		Look: func(w *World) []Hit {
-			for _, p := range w.Member.PodRanges {
-				for _, s := range w.serviceRanges() {
-					if p.Overlaps(s) {
-						return one(true, "%s and %s", p, s)
-					}
-				}
-			}
-			return nil
-		},
-	},
-	{
 		ID: "address-here", Scope: Set, Level: report.Error,
 		Needs: parts{snapshot.Ranges, snapshot.Nodes, snapshot.Slices, snapshot.Properties}, After: []string{"Overlap"},
 		One:  "cluster %s exports endpoints in this cluster's own ranges",
@@ -386,19 +373,18 @@ func disagree(n *Name) (bool, string) {
 	return true, strings.Join(out, "; ")
 }
 
-func (w *World) serviceRanges() (out []netip.Prefix) {
-	for i := range w.Member.CIDRs {
-		for _, text := range w.Member.CIDRs[i].Spec.CIDRs {
-			if p := prefix(text); p.IsValid() {
-				out = append(out, p)
-			}
-		}
+// ownRanges returns the ranges of this cluster's Pods and Services.
+func (w *World) ownRanges() []netip.Prefix {
+	out := slices.Clone(w.Member.PodRanges)
+	ranges, _ := ipam.AllRanges(w.Member.CIDRs) // the agent reports invalid ones in Events
+	for _, r := range ranges {
+		out = append(out, r.Prefix)
 	}
 	return out
 }
 
 func addressesHere(w *World) (out []Hit) {
-	own := slices.Concat(w.Member.PodRanges, w.serviceRanges())
+	own := w.ownRanges()
 	seen := map[string]bool{"": true, w.Member.ID(): true}
 	for i := range w.Member.Slices {
 		cluster := w.Member.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]
@@ -414,12 +400,6 @@ func addressesHere(w *World) (out []Hit) {
 		}
 	}
 	return out
-}
-
-// prefix parses a range; it is invalid if the text is.
-func prefix(text string) netip.Prefix {
-	p, _ := netip.ParsePrefix(text)
-	return p.Masked()
 }
 
 // askedChecks are of explain: it alone has read what they need.

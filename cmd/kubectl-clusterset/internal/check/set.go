@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -330,16 +331,11 @@ func pools(w *World) (out []Hit) {
 		add(report.Warning, id, "it owns blocks and has no ClusterProfile")
 	}
 	if m := w.Member; m != nil && len(met) == 0 {
-		ranges, _ := ipam.AllRanges(m.CIDRs)
-		own := slices.Clone(m.PodRanges)
-		for _, r := range ranges {
-			own = append(own, r.Prefix)
-		}
-		for _, r := range own {
+		for _, r := range w.ownRanges() {
 			for _, p := range plan.Pools {
 				granted := slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool {
-					block := prefix(b.CIDR)
-					return block.IsValid() && grants.Inside(ipam.Known{Member: m.ID(), Prefix: r.Masked()},
+					block, err := netip.ParsePrefix(b.CIDR)
+					return err == nil && grants.Inside(ipam.Known{Member: m.ID(), Prefix: r},
 						ipam.Grant{Member: b.ClusterID, Prefix: block})
 				})
 				if p.Prefix.Overlaps(r) && !granted {
