@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -210,7 +211,7 @@ var faults = []struct {
 	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
 		s.HubHere, s.Member.Agent = []string{"blue"}, nil
 		s.Member.Properties, s.Member.Leases, s.Member.Credentials = nil, nil, nil
-		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, nil
+		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, dns.State{}
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
 		s.Hub.Role = facts.Role{MemberOf: "blue"}

@@ -162,14 +162,19 @@ func within(want, there any) bool {
 	return true
 }
 
+// Corefile returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if none was read.
+func (m *Member) Corefile() (*corefile.Corefile, error) {
+	if m.DNS.Corefile() == "" {
+		return nil, nil
+	}
+	return corefile.Parse(m.DNS.Imported())
+}
+
 // Plugin returns the line of our plugin in the Corefile of the cluster's CoreDNS that answers the zone; nil if there is
 // none. c is nil if the Corefile was not read or does not parse.
 func (m *Member) Plugin() (c *corefile.Corefile, line *corefile.Line) {
-	if m.DNS == nil || m.DNS.Corefile() == "" {
-		return nil, nil
-	}
-	c, err := corefile.Parse(m.DNS.Imported())
-	if err != nil {
+	c, _ = m.Corefile()
+	if c == nil {
 		return nil, nil
 	}
 	if b := c.For(Zone, "53"); b != nil {

@@ -351,9 +351,7 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	}
 	r.at(ctx, parts)
 	m.Unserved = slices.Concat(unserved[:]...)
-	if m.DNS != nil {
-		m.DNSRefusal = refusal(ctx, c, m)
-	}
+	m.DNSRefusal = refusal(ctx, c, m)
 }
 
 // here restricts a list to the namespace of the name.

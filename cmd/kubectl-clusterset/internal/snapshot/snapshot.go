@@ -107,7 +107,7 @@ type Member struct {
 	CIDRs       []networkingv1.ServiceCIDR        `json:"cidrs,omitempty"`
 	Addresses   []netip.Addr                      `json:"addresses,omitempty"` // of Services
 	Credentials *Credentials                      `json:"credentials,omitempty"`
-	DNS         *dns.State                        `json:"dns,omitempty"`
+	DNS         dns.State                         `json:"dns"`
 	DNSPods     []corev1.Pod                      `json:"dnsPods,omitempty"`
 	BesidePods  []corev1.Pod                      `json:"besidePods,omitempty"`
 	DNSRefusal  string                            `json:"dnsRefusal,omitempty"` // why CoreDNS refuses its Corefile
