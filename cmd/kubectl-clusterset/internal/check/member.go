@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -228,19 +227,6 @@ var lateChecks = []Check{
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
 			}
 			return out
-		},
-	},
-	{
-		ID: "hub-not-seen", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Leases, snapshot.Properties},
-		After: slices.Concat(stopped, unreached, []string{"not-on-hub", "agent-outdated"}),
-		One:   "the agent does not see the hub: later changes are missing here",
-		Do:    report.Here(facts.Doctor),
-		Look: func(w *World) []Hit {
-			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
-			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {
-				return nil
-			}
-			return one(w.Member.Set() != "" && seen && expired, "it last saw it at %s", at.UTC().Format(time.RFC3339))
 		},
 	},
 }

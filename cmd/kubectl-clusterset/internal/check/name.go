@@ -175,9 +175,8 @@ var nameChecks = []Check{
 	{
 		ID: "import-orphan", Scope: Names, Level: report.Warning,
 		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Properties},
-		After: append([]string{"hub-not-seen"}, unwell...),
-		One:   "nobody exports %s to this cluster, and it is imported",
-		Many:  "%d names are imported, and nobody exports them here", Do: agentLog,
+		After: unwell, One: "nobody exports %s to this cluster, and it is imported",
+		Many: "%d names are imported, and nobody exports them here", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return w.joined() && n.Import != nil && !foreign(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
 		}),
@@ -432,13 +431,13 @@ var askedChecks = []Check{
 	{
 		ID: "not-exported", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Imports},
 		After: slices.Concat(unwell, []string{"exported-elsewhere", "export-invalid", "export-unpublished",
-			"export-unseen", "hub-not-seen"}),
+			"export-unseen"}),
 		One: "no cluster exports %s", Look: notExported,
 	},
 	{
 		ID: "import-missing", Scope: Asked, Level: report.Error,
 		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Namespaces},
-		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported", "hub-not-seen"}, unwell...),
+		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported"}, unwell...),
 		One:   "the agent has not created a ServiceImport of %s", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return n.Import == nil && len(n.Exporters) > 0 && !slices.Contains(w.Member.Unserved, "ServiceImport"),
