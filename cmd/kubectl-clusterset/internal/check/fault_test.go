@@ -132,7 +132,7 @@ var faults = []struct {
 		s.Member.Agent.Spec.Replicas, s.Member.Agent.Status.AvailableReplicas = &none, 0
 		silent(s, "east")
 		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Pending", "the hub is not reached")
-	}, "x the agent is scaled to 0: exports and imports stay as they are",
+	}, "x the agent does not run: Deployment clusterset-controller is scaled to 0",
 		"kubectl --context=east -n clusterset-system scale deployment clusterset-controller --replicas=2"},
 	{"the agent has no image", all, func(s *snapshot.Snapshot) {
 		s.Member.Agent.Status.AvailableReplicas = 0

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -37,7 +36,7 @@ func one(is bool, detail string, args ...any) []Hit {
 	return []Hit{{Detail: fmt.Sprintf(detail, args...)}}
 }
 
-var stopped = []string{"no-member", "agent-missing", "agent-stopped", "agent-down"}
+var stopped = []string{"no-member", "agent-missing", "agent-down"}
 
 var memberChecks = []Check{
 	{
@@ -80,17 +79,8 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "agent-stopped", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
-		One: "the agent is scaled to 0: exports and imports stay as they are",
-		Do:  report.Here("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"),
-		Look: func(w *World) []Hit {
-			a := w.Member.Agent
-			return one(a != nil && ptr.Deref(a.Spec.Replicas, 1) == 0 && !w.agentLive(), "")
-		},
-	},
-	{
 		ID: "agent-down", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
-		After: []string{"agent-stopped"}, One: "the agent does not run",
+		One: "the agent does not run",
 		Look: func(w *World) []Hit {
 			a := w.Member.Agent
 			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() {
@@ -101,7 +91,7 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
-		After: []string{"agent-stopped"}, One: "a replica of the agent does not run",
+		One: "a replica of the agent does not run",
 		Look: func(w *World) []Hit {
 			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 {
 				return nil
