@@ -167,7 +167,7 @@ func stateChecks() (out []Check) {
 		hubv1alpha1.ConditionCredentialsValid: {"not-on-hub"},
 		hubv1alpha1.ConditionAdmitted:         {"not-on-hub", "no-member", "leaving", "set-none"},
 		hubv1alpha1.ConditionPermitted:        {"drift", "hub-drift", "not-on-hub", "Forbidden"},
-		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent", "member-never"},
+		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent"},
 		hubv1alpha1.ConditionDNSAnswers: {"dns-corefile", "dns-none", "dns-down", "dns-refused", "dns-node-cache",
 			"dns-beside", "dns-drift"},
 	}

@@ -114,36 +114,28 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID: "cluster-silent", Level: report.Error, After: []string{"cluster-expired"},
-		One:  "the Lease of cluster %s on the hub has expired",
-		Many: "the Leases of %d clusters on the hub have expired", Do: doctor,
+		One:  "cluster %s does not renew its Lease on the hub",
+		Many: "%d clusters do not renew their Leases on the hub", Do: doctor,
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
-				l := w.Hub.Lease(p.Name)
-				at, _, ok := time.Time{}, 0, false
-				if l != nil {
-					at, _, ok = facts.Renewed(l)
-				}
+				own := w.Member != nil && p.Name == w.Member.ID()
 				// This cluster's own agent says more in its Membership.
-				if !ok || !facts.Expired(l, w.Hub.Now) || !claimed(p) || w.Member != nil && p.Name == w.Member.ID() &&
-					len(w.stated()) > 0 {
+				if w.Hub.Live(p.Name) || !claimed(p) || own && len(w.stated()) > 0 {
 					continue
 				}
-				h := Hit{On: p.Name, Detail: "last renewed at " + stamp(at)}
-				if w.Member != nil && p.Name == w.Member.ID() {
+				h := Hit{On: p.Name, Detail: "it never has"}
+				if l := w.Hub.Lease(p.Name); l != nil {
+					at, _, _ := facts.Renewed(l)
+					h.Detail = "it last did at " + stamp(at)
+				}
+				if own {
 					h.Do, h.After = agentLog, append(slices.Clone(stopped), "leaving", "agent-outdated")
 				}
 				out = append(out, h)
 			}
 			return out
 		},
-	},
-	Check{
-		ID: "member-never", Level: report.Error, One: "cluster %s has never renewed its Lease on the hub",
-		Many: "%d clusters have never renewed their Leases", Do: doctor,
-		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-			return claimed(p) && w.Hub.Lease(p.Name) == nil, ""
-		}),
 	},
 	Check{
 		ID: "member-unfinished", One: "cluster %s has not finished joining",
@@ -186,7 +178,7 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID:    "member-not-ready",
-		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-never", "member-left"},
+		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-left"},
 		One:   "cluster %s is not ready", Many: "%d clusters are not ready", Do: doctor,
 		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 			own := w.Member != nil && p.Name == w.Member.ID()
