@@ -259,17 +259,15 @@ func (w *World) agentLive() bool {
 	if w.Hub != nil && w.Hub.Live(m.ID()) {
 		return true
 	}
-	lease := facts.Named(m.Leases, facts.AgentLease)
-	return lease != nil && !facts.Expired(lease, m.Now)
+	return !facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now)
 }
 
 // outdated returns why the agent's Membership does not show what is now, or "". Who may not read Leases sees what it
 // last said.
 func (w *World) outdated() string {
 	m := w.Member
-	lease := facts.Named(m.Leases, facts.AgentLease)
 	switch {
-	case w.Is(snapshot.Leases) && (lease == nil || facts.Expired(lease, m.Now)):
+	case w.Is(snapshot.Leases) && facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now):
 		return "no agent renews the Lease " + facts.AgentLease + " in clusterset-system"
 	case len(m.Membership.Status.Conditions) == 0:
 		return "it has no conditions"

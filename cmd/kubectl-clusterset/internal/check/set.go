@@ -125,8 +125,7 @@ var setChecks = ofSet(
 					continue
 				}
 				h := Hit{On: p.Name, Detail: "it never has"}
-				if l := w.Hub.Lease(p.Name); l != nil {
-					at, _, _ := facts.Renewed(l)
+				if at, _, ok := facts.Renewed(w.Hub.Lease(p.Name)); ok {
 					h.Detail = "it last did at " + stamp(at)
 				}
 				if own {

@@ -507,14 +507,11 @@ func (r *reader) readHub(ctx context.Context, hub *cluster.Cluster, named bool) 
 }
 
 // leader reads the Lease by which clusterset-controller hub elects its leader, which members may not read.
-func (r *reader) leader(ctx context.Context, c *cluster.Cluster) error {
-	l, err := kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
-		Name: clusterset.LeaseHubPrefix + r.Snapshot.Namespace})
+func (r *reader) leader(ctx context.Context, c *cluster.Cluster) (err error) {
+	r.Snapshot.Hub.Leader, err = kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{
+		Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + r.Snapshot.Namespace})
 	if apierrors.IsForbidden(err) && !r.HubNamed {
 		return errors.New(NotNamed)
-	}
-	if r.Snapshot.Hub.Leader = l; l == nil {
-		r.Snapshot.Hub.Leader = &coordinationv1.Lease{}
 	}
 	return err
 }
