@@ -332,12 +332,16 @@ type Property struct {
 
 // String says who has what.
 func (p *Property) String() string {
+	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From, p.Differing())
+}
+
+// Differing says which other values clusters have.
+func (p *Property) Differing() string {
 	var others []string
 	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
 		others = append(others, c+" has "+cmp.Or(p.Others[c], "none"))
 	}
-	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From,
-		strings.Join(others, ", "))
+	return strings.Join(others, ", ")
 }
 
 // properties are those whose value in the oldest export wins.

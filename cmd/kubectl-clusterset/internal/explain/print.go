@@ -3,13 +3,10 @@ package explain
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -66,7 +63,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		if len(p.Others) == 0 && !wide && p.Name != "port" && !strings.HasPrefix(p.Name, "prefer") {
 			continue
 		}
-		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
+		properties = append(properties, []string{p.Name, p.Value, p.From, p.Differing()})
 	}
 	for _, x := range r.Withheld {
 		withheld = append(withheld, []string{x.Cluster, x.What, x.Why})
@@ -90,18 +87,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		fmt.Fprintf(out, "A client at %s whose place is not known gets %s from cluster %s\n",
 			c.Client, c.Type, c.Cluster)
 	}
-}
-
-func others(p *check.Property) string {
-	var out []string
-	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
-		v := p.Others[c]
-		if v == "" {
-			v = "none"
-		}
-		out = append(out, c+" ("+v+")")
-	}
-	return strings.Join(out, ", ")
 }
 
 func headline(r *Report) string {
