@@ -186,14 +186,11 @@ var setChecks = ofSet(
 					return true, "its Lease on the hub is invalid: " + err.Error()
 				}
 			}
-			for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
-				inventoryv1alpha1.ConditionMemberReady} {
-				c := meta.FindStatusCondition(p.Status.Conditions, kind)
-				if c != nil && c.Status == metav1.ConditionFalse && !own && w.Hub.Live(p.Name) {
-					return true, said(c)
-				}
+			c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionMemberReady)
+			if c == nil || c.Status != metav1.ConditionFalse || own || !w.Hub.Live(p.Name) {
+				return false, ""
 			}
-			return false, ""
+			return true, said(c)
 		}),
 	},
 	Check{
@@ -250,8 +247,8 @@ func apartBy(ahead time.Duration) string {
 	return ahead.Round(time.Second).String() + " ahead"
 }
 
-// hubController finds that nobody has renewed the leader's Lease, or that no ClusterProfile has got a condition.
-// Without a renewal, that counts from the creation of the ClusterSet.
+// hubController finds that nobody has renewed the leader's Lease, or that replicas are missing. Without a renewal, that
+// counts from the creation of the ClusterSet.
 func hubController(w *World) []Hit {
 	h := w.Hub
 	if h.Set() == nil {
@@ -261,16 +258,11 @@ func hubController(w *World) []Hit {
 	if at, _, ok := facts.Renewed(h.Leader); ok {
 		began = at
 	}
-	idle := len(h.Profiles) > 0 && !slices.ContainsFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
-		return len(p.Status.Conditions) > 0 || h.Now.Sub(p.CreationTimestamp.Time) <= leaderless
-	})
 	hit, down := Hit{Do: hubLog}, facts.Missing(h.Deployed, h.Pods)
 	switch {
 	case h.Now.Sub(began) > leaderless:
 		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s since %s", clusterset.LeaseHubPrefix, w.Namespace,
 			stamp(began))
-	case idle:
-		hit.Detail = "no ClusterProfile has a condition"
 	case down == nil || h.Deployed.Status.AvailableReplicas == 0: // what renews the Lease works
 		return nil
 	default:
