@@ -250,8 +250,8 @@ func (r *reader) basics(ctx context.Context, c *cluster.Cluster) (file *clientcm
 				return err
 			}
 			m.Agent.ManagedFields = nil
-			return fetch(c, nil, &corev1.PodList{}, &m.AgentPods, in(kube.SystemNamespace),
-				client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})(ctx)
+			m.AgentPods, err = c.PodsOf(ctx, m.Agent)
+			return err
 		},
 		Secret: func(ctx context.Context) (err error) {
 			m.Credentials, file, err = credentials(ctx, c)
@@ -301,11 +301,8 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	var unserved [3][]string
 	parts := map[Part]func(context.Context) error{
 		Membership: func(ctx context.Context) (err error) {
-			err = c.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &m.Membership)
+			m.Membership, err = cluster.MembershipOf(ctx, c)
 			m.Membership.ManagedFields = nil
-			if absent(err) {
-				return nil
-			}
 			return err
 		},
 		Leases:  fetch(c, nil, &coordinationv1.LeaseList{}, &m.Leases, in(kube.SystemNamespace)),
