@@ -198,9 +198,6 @@ func mapper(scheme *runtime.Scheme) meta.RESTMapper {
 	return out
 }
 
-// absent reports whether an API server does not have a kind.
-func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
-
 // fetch returns a reader of a list, page by page, that drops what nobody looks at. The timeout is for each page,
 // because a large list over a slow connection takes longer. A kind that does not exist is added to unserved.
 func fetch[T any](c *cluster.Cluster, unserved *[]string, kind client.ObjectList, out *[]T, only ...client.ListOption,
@@ -217,7 +214,7 @@ func fetch[T any](c *cluster.Cluster, unserved *[]string, kind client.ObjectList
 		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 		switch plural, _ := meta.UnsafeGuessKindToResource(gvk); {
-		case err != nil && !absent(err):
+		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
 			return c.Failed(err, "listing %s", plural.Resource)
 		case err != nil && unserved != nil:
 			*unserved = append(*unserved, gvk.Kind)
