@@ -18,10 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
-const (
-	zone   = snapshot.Zone
-	plugin = "multicluster"
-)
+const plugin = "multicluster"
 
 // installDNS is the step that brings all that DNS needs.
 func installDNS(w *World) report.Step {
@@ -51,8 +48,8 @@ func sentOn(c *corefile.Corefile) bool {
 	if slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
 		return false
 	}
-	b := c.For(zone, "53")
-	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
+	b := c.For(dns.Zone, "53")
+	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(dns.Zone)) > 0
 }
 
 var dnsChecks = []Check{
@@ -89,7 +86,7 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-none", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Properties},
-		After: []string{"dns-corefile"}, One: "this cluster's DNS does not answer " + zone,
+		After: []string{"dns-corefile"}, One: "this cluster's DNS does not answer " + dns.Zone,
 		Look: func(w *World) []Hit {
 			c, err := w.Member.Corefile()
 			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
@@ -99,7 +96,7 @@ var dnsChecks = []Check{
 				return nil
 			}
 			h := Hit{Do: installDNS(w), Detail: "nothing in its Corefile is for it"}
-			b := c.For(zone, "53")
+			b := c.For(dns.Zone, "53")
 			for i := range c.Blocks {
 				if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
 					h.Detail, h.Do = "multicluster is in a server block that gets no question for it", edit(w)
@@ -119,8 +116,8 @@ var dnsChecks = []Check{
 		After: []string{"dns-refused"}, One: "no Pod of the cluster's DNS is available",
 		Look: func(w *World) []Hit {
 			d := w.Member.DNS.Deployment
-			if d == nil || d.Status.AvailableReplicas > 0 ||
-				(w.Member.DNS.Config == nil || w.answers()) && ptr.Deref(d.Spec.Replicas, 1) == 0 { // DNS runs elsewhere
+			elsewhere := w.Member.DNS.Config == nil || w.answers()
+			if d == nil || d.Status.AvailableReplicas > 0 || elsewhere && ptr.Deref(d.Spec.Replicas, 1) == 0 {
 				return nil
 			}
 			return w.down(facts.Missing(d, w.Member.DNSPods))
@@ -160,7 +157,7 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-node-cache", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
-		After: []string{"dns-none"}, One: "a DNS cache on the nodes does not forward " + zone,
+		After: []string{"dns-none"}, One: "a DNS cache on the nodes does not forward " + dns.Zone,
 		Look: func(w *World) []Hit {
 			c, do := w.Member.DNS.Cache()
 			if c == nil || w.answers() && c.Name != platform.LocalDNS || !w.joined() {
@@ -178,13 +175,13 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-stale", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile},
-		One: "CoreDNS's cache serves stale answers of " + zone,
+		One: "CoreDNS's cache serves stale answers of " + dns.Zone,
 		Look: func(w *World) []Hit {
 			c, err := w.Member.Corefile()
-			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {
+			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(dns.Zone, "53") == nil {
 				return nil // multicluster keeps its own answers out of cache
 			}
-			return stale(w, c.For(zone, "53"))
+			return stale(w, c.For(dns.Zone, "53"))
 		},
 	},
 	{
@@ -220,7 +217,7 @@ func InTree(b *corefile.Block) bool {
 // stale finds a cache that serves answers of our zone beyond their TTL.
 func stale(w *World, b *corefile.Block) []Hit {
 	serves := func(zones []string) bool {
-		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), zone) })
+		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), dns.Zone) })
 	}
 	for _, l := range b.All("cache") {
 		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -103,7 +104,7 @@ func headline(r *Report) string {
 		}
 		return r.Type + "   " + strings.Join(data, " ")
 	case NotServed:
-		return "is not served: this cluster's DNS is not configured for " + Zone
+		return "is not served: this cluster's DNS is not configured for " + dns.Zone
 	case Unknown:
 		return r.Type + "   whether it has addresses is unknown"
 	case NoData:

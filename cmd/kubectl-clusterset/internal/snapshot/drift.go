@@ -177,11 +177,8 @@ func (m *Member) Plugin() (c *corefile.Corefile, line *corefile.Line) {
 	if c == nil {
 		return nil, nil
 	}
-	if b := c.For(Zone, "53"); b != nil {
-		line = b.Stanza("multicluster", Zone)
+	if b := c.For(dns.Zone, "53"); b != nil {
+		line = b.Stanza("multicluster", dns.Zone)
 	}
 	return c, line
 }
-
-// Zone is the one that every cluster of a clusterset answers.
-const Zone = dns.Zone
