@@ -69,11 +69,12 @@ func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
 func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for line, want := range map[string]string{
-		"verify web.shop --with west": "--with",
-		"status --hub-only --from x":  "[from hub-only]",
-		"ui --hub-only --from x":      "[from hub-only]",
-		"plan web.shop -o wide":       "must be one of json|yaml|jsonpath=\n",
-		"verify -o wide":              "must be one of json|yaml|jsonpath=\n",
+		"verify web.shop --with west":    "--with",
+		"status --hub-only --from x":     "[from hub-only]",
+		"ui --hub-only --from x":         "[from hub-only]",
+		"dns install --replace --beside": "[replace beside]",
+		"plan web.shop -o wide":          "must be one of json|yaml|jsonpath=\n",
+		"verify -o wide":                 "must be one of json|yaml|jsonpath=\n",
 	} {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))

@@ -207,22 +207,15 @@ func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
 		return nil
 	}
 	look := kubectl + " describe deployment " + d.Name
-	for i := range pods {
-		if w := Waiting(&pods[i]); w != "" {
-			look = LookAt(&pods[i], w)
-			break
-		}
+	p := Find(pods, func(p *corev1.Pod) bool { return Waiting(p) != "" })
+	switch {
+	case p == nil:
+	case NoImage(why) || len(p.Status.ContainerStatuses) == 0:
+		look = kubectl + " describe pod " + p.Name
+	default:
+		look = kubectl + " logs " + p.Name + " --tail=5"
 	}
 	return &Down{fmt.Sprintf("Deployment %s: %s", d.Name, why), look}
-}
-
-// LookAt is the command that shows more about a Pod that waits.
-func LookAt(p *corev1.Pod, why string) string {
-	kubectl := "kubectl -n " + p.Namespace
-	if NoImage(why) || len(p.Status.ContainerStatuses) == 0 {
-		return kubectl + " describe pod " + p.Name
-	}
-	return kubectl + " logs " + p.Name + " --tail=5"
 }
 
 const pullFailed = "ErrImagePull"
