@@ -408,14 +408,14 @@ var faults = []struct {
 		"! the agent's version and this program's are too far apart: v0.1.0 and v0.4.0", ""},
 	{"two pools are unusable", notName, func(s *snapshot.Snapshot) {
 		s.Hub.Sets[0].Spec.VIPs.Pools = []string{"10.1.0.0", "10.240.0.0/16", "10.2.0.0"}
-	}, "x the pools of VIPs are not as they should be (unusable): pool 10.1.0.0 is no CIDR of IPv4 or IPv6: write it " +
-		"as 10.200.0.0/13 or fd00:c5::/48; pool 10.2.0.0 is no CIDR",
+	}, "x the pools of VIPs are not as they should be (PoolInvalid): pool 10.1.0.0 is no CIDR of IPv4 or IPv6: write " +
+		"it as 10.200.0.0/13 or fd00:c5::/48; pool 10.2.0.0 is no CIDR",
 		"kubectl --context=hub -n blue edit clusterset blue"},
 	{"a pool is no range", notName, func(s *snapshot.Snapshot) {
 		s.Hub.Sets[0].Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
 		s.Hub.Sets[0].Spec.VIPs.Pools = nil
-	}, "! the pools of VIPs are not as they should be (all): mode", "kubectl --context=hub -n blue edit clusterset " +
-		"blue"},
+	}, "! the pools of VIPs are not as they should be (NoPools): Mode preferred",
+		"kubectl --context=hub -n blue edit clusterset blue"},
 }
 
 // nodeCache is NodeLocal DNSCache with a configuration of its own.

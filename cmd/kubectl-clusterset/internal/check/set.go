@@ -276,44 +276,31 @@ func hubController(w *World) []Hit {
 	return []Hit{hit}
 }
 
-// pools come from the function by which the hub's controller decides, and from this cluster's own ranges, which the hub
+// pools come from the conditions that the hub's controller would set, and from this cluster's own ranges, which the hub
 // may not know yet.
 func pools(w *World) (out []Hit) {
 	set := w.Hub.Set()
 	if set == nil {
 		return nil
 	}
-	edit := report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)
 	add := func(level report.Severity, on, what string, args ...any) {
-		out = append(out, Hit{On: on, Detail: fmt.Sprintf(what, args...), Level: level, Do: edit})
+		out = append(out, Hit{On: on, Detail: fmt.Sprintf(what, args...), Level: level,
+			Do: report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)})
 	}
 	plan := grants.Decide(grants.Facts{Set: set, Profiles: w.Hub.Profiles})
-	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared && len(plan.Pools) == 0 {
-		add(report.Warning, "all", "mode %s has no usable pool: VIPs come only from labelled ServiceCIDRs", mode)
-	}
-	for _, why := range plan.Unusable {
-		add(report.Error, "unusable", "%s", why)
-	}
-	var met []string
-	for _, m := range plan.PoolOverlaps {
-		met = append(met, m.String())
-	}
-	if len(met) > 0 {
-		add(report.Warning, "overlap", "%s: packets to VIPs would not arrive there", grants.Summary(met))
-	}
-	for _, r := range plan.Refused {
-		add(report.Error, r.Member, "it asks for a block and cannot have one: %v", r.Err)
-	}
-	for _, o := range plan.Overlaps {
-		add(report.Error, o.Member, "%s", o.Message)
-	}
-	for _, u := range plan.Unreadable {
-		add(report.Warning, u.Member, "%s", u.Message)
+	for _, c := range plan.Conditions {
+		switch {
+		case c.Status != metav1.ConditionFalse:
+		case c.Type == hubv1alpha1.ConditionPoolsValid:
+			add(report.Error, c.Reason, "%s", said(&c))
+		default: // then VIPs come from labelled ServiceCIDRs, or from the cluster's own ranges
+			add(report.Warning, c.Reason, "%s", said(&c))
+		}
 	}
 	for _, id := range grants.Lost(set, w.Hub.Profiles) {
 		add(report.Warning, id, "it owns blocks and has no ClusterProfile")
 	}
-	if m := w.Member; m != nil && len(met) == 0 {
+	if m := w.Member; m != nil && len(plan.PoolOverlaps) == 0 {
 		for _, r := range w.ownRanges() {
 			for _, p := range plan.Pools {
 				granted := slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool {
