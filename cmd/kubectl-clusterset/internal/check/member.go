@@ -24,7 +24,7 @@ var (
 	initHub  = report.Here(facts.Init)
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
-	doctor   = report.There(facts.Doctor)
+	doctor   = report.Here(facts.Doctor).In(report.Subject)
 	explain  = report.Here("kubectl clusterset explain {}")
 )
 

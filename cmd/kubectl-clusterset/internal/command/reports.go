@@ -118,11 +118,13 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 		}
 		all := status.Examine(w, results)
 		return f.write(r.out, &all, func(wide bool) {
-			if f.name == "name" {
-				status.PrintOnlyNames(r.out, &all)
+			if f.name != "name" {
+				status.Print(r.out, &all, wide, w.Now())
 				return
 			}
-			status.Print(r.out, &all, wide, w.Now())
+			for _, n := range all.Names {
+				fmt.Fprintln(r.out, n.Name+"."+n.Namespace)
+			}
 		})
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -248,12 +248,10 @@ func families(n *check.Name, exports []clusterset.Export) []check.Property {
 	}
 	out := check.Property{Name: "ipFamilies", Value: check.FamiliesText(in), From: exports[0].Cluster}
 	for i := range exports {
-		if has := check.FamiliesText(exports[i].Families); has != out.Value {
-			if out.Others == nil {
-				out.Others, out.From = map[string]string{}, "what all have"
-			}
-			out.Others[exports[i].Cluster] = has
-		}
+		out.Differs(exports[i].Cluster, check.FamiliesText(exports[i].Families))
+	}
+	if len(out.Others) > 0 {
+		out.From = "what all have"
 	}
 	return []check.Property{out}
 }
