@@ -333,9 +333,6 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	if r.Name != nil || r.Everything {
 		parts[Services] = func(ctx context.Context) error { return r.services(ctx, c) }
 		parts[Namespaces] = func(ctx context.Context) error { return r.namespaces(ctx, c) }
-	} else {
-		r.unread(Services, errors.New("explain NAME reads it"))
-		r.unread(Namespaces, errors.New("explain NAME reads it"))
 	}
 	if r.Everything {
 		parts["events"] = func(ctx context.Context) (err error) {
