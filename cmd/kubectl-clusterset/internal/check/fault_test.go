@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -351,6 +352,11 @@ var faults = []struct {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
 		state(s, "Overlap", "Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west")
 	}, "x Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west", ""},
+	{"the ranges of this cluster overlap", all, func(s *snapshot.Snapshot) {
+		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.96.4.0/24")}
+		s.Member.CIDRs = make([]networkingv1.ServiceCIDR, 1)
+		s.Member.CIDRs[0].Spec.CIDRs = []string{"10.96.0.0/16"}
+	}, "x the Pod range and the Service range of this cluster overlap: 10.96.4.0/24 and 10.96.0.0/16", ""},
 	{"ranges overlap, and the agent does not know", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
 	}, "x cluster west exports endpoints in this cluster's own ranges: 10.0.119.1 is in 10.0.119.0/24", ""},

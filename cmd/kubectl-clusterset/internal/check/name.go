@@ -279,6 +279,21 @@ var nameChecks = []Check{
 		}),
 	},
 	{
+		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: parts{snapshot.Ranges, snapshot.Nodes},
+		After: []string{"Overlap"}, One: "the Pod range and the Service range of this cluster overlap",
+		Look: func(w *World) []Hit {
+			ranges, _ := ipam.AllRanges(w.Member.CIDRs)
+			for _, p := range w.Member.PodRanges {
+				for _, s := range ranges {
+					if p.Overlaps(s.Prefix) {
+						return one(true, "%s and %s", p, s.Prefix)
+					}
+				}
+			}
+			return nil
+		},
+	},
+	{
 		ID: "address-here", Scope: Set, Level: report.Error,
 		Needs: parts{snapshot.Ranges, snapshot.Nodes, snapshot.Slices, snapshot.Properties}, After: []string{"Overlap"},
 		One:  "cluster %s exports endpoints in this cluster's own ranges",
