@@ -118,13 +118,14 @@ type controllers interface {
 	Ready() error
 }
 
-// run runs a manager until ctx ends. build is the metric that has the version.
-func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels,
-	build *prometheus.GaugeVec,
+// run runs a manager until ctx ends. build is the name of the metric that has the version.
+func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels, build string,
 ) error {
-	build.WithLabelValues(version).Set(1)
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build,
+		Help: "Always 1, with the version of this replica."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
 	err := errors.Join(
-		metrics.Registry.Register(build),
+		metrics.Registry.Register(info),
 		mgr.Add(c),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return c.Ready() }),

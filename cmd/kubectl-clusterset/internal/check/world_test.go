@@ -148,7 +148,7 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 		Services:    []snapshot.Service{{Namespace: "shop", Name: "web"}},
 		Namespaces:  []snapshot.Namespace{{Name: "shop"}},
 		Credentials: &snapshot.Credentials{Namespace: "blue"},
-		DNS: &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Deployment: coredns,
+		DNS: dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Deployment: coredns,
 			Config: &corev1.ConfigMap{ObjectMeta: named("kube-system", "coredns"),
 				Data: map[string]string{"Corefile": corefile}}}},
 	}

@@ -59,7 +59,7 @@ func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))
 		err := cmd.ExecuteContext(t.Context())
-		if code, print := ExitCode(err); code != want || !print || !strings.Contains(fmt.Sprint(err), "\n  → ") {
+		if text, code := Ended(cmd, err); code != want || !strings.Contains(text, "\n  → ") {
 			t.Errorf("%s: exit status %d, want %d: %v", line, code, want, err)
 		}
 	}
@@ -69,11 +69,12 @@ func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
 func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for line, want := range map[string]string{
-		"verify web.shop --with west": "--with",
-		"status --hub-only --from x":  "[from hub-only]",
-		"ui --hub-only --from x":      "[from hub-only]",
-		"plan web.shop -o wide":       "must be one of json|yaml|jsonpath=\n",
-		"verify -o wide":              "must be one of json|yaml|jsonpath=\n",
+		"verify web.shop --with west":    "--with",
+		"status --hub-only --from x":     "[from hub-only]",
+		"ui --hub-only --from x":         "[from hub-only]",
+		"dns install --replace --beside": "[replace beside]",
+		"plan web.shop -o wide":          "must be one of json|yaml|jsonpath=\n",
+		"verify -o wide":                 "must be one of json|yaml|jsonpath=\n",
 	} {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))
@@ -131,8 +132,8 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "\n  → if you lack a right, run the command as") {
 			t.Errorf("%v: %v", args, err)
 		}
-		if code, print := ExitCode(err); !print || code != 1 {
-			t.Errorf("%v: exit status %d, printed: %v", args, code, print)
+		if text, code := Ended(cmd, err); text == "" || code != 1 {
+			t.Errorf("%v: exit status %d, printed: %q", args, code, text)
 		}
 	}
 }

@@ -504,8 +504,8 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		}
 		gone = p.UID
 		why := "ClusterProfile " + id + " still exists"
-		if pods := hubPodsWait(ctx, o); pods != "" {
-			why += "; clusterset-controller hub: " + pods
+		if down := whyDown(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace)); down != "" {
+			why += "; clusterset-controller hub: " + down
 		}
 		return false, why, nil
 	})

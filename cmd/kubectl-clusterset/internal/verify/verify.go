@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -353,19 +354,12 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 }
 
 // settled asks until nothing fails any more, or settling is over.
-func settled[T any](ctx context.Context, ask func() (rows []T, well bool, err error)) ([]T, error) {
-	deadline := time.Now().Add(settling)
-	for {
-		rows, well, err := ask()
-		if well || err != nil || time.Now().After(deadline) {
-			return rows, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
-	}
+func settled[T any](ctx context.Context, ask func() (rows []T, well bool, err error)) (rows []T, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, time.Second, settling, true, func(context.Context) (well bool, _ error) {
+		rows, well, err = ask()
+		return well || err != nil, nil
+	})
+	return rows, cmp.Or(err, ctx.Err())
 }
 
 // ask asks from the Pod of one cluster.
