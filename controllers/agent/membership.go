@@ -109,14 +109,25 @@ func (a *Agent) token() (string, error) {
 // enter waits until this cluster is a member. Meanwhile it reports the reason in the log, in the
 // readiness check and in the Membership.
 func (a *Agent) enter(ctx context.Context) error {
+	asked, dial := false, a.gate.Hub
+	a.gate.Hub = func(ctx context.Context) (client.Client, error) {
+		asked = true
+		return dial(ctx)
+	}
 	return kube.Await(
 		ctx,
 		a.log.WithValues("remedy", "kubectl clusterset doctor"),
 		"membership",
 		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
 		func(attempt context.Context) error {
+			asked = false
 			err := a.gate.Enter(attempt)
-			a.seen.set(func(s *seen) { s.answer, s.notMember = err, err })
+			a.seen.set(func(s *seen) {
+				s.notMember = err
+				if asked {
+					s.answer = err
+				}
+			})
 			if err == nil {
 				return nil
 			}
