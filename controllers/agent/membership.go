@@ -56,12 +56,18 @@ func versionReader(cfg *rest.Config) (func(context.Context) (string, error), err
 	}, nil
 }
 
-// dial returns an uncached client of the hub. No request of it takes longer than an attempt, or than ctx has left.
+// dial returns an uncached client of the hub, for one attempt.
 func (a *Agent) dial(ctx context.Context) (client.Client, error) {
 	cfg, err := a.hub()
 	if err != nil {
 		return nil, err
 	}
+	return a.dialAt(ctx, cfg)
+}
+
+// dialAt is dial with a given access. No request takes longer than an attempt, or than ctx has left.
+func (a *Agent) dialAt(ctx context.Context, cfg *rest.Config) (client.Client, error) {
+	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = attemptTimeout // also of discovery
 	if end, limited := ctx.Deadline(); limited {
 		cfg.Timeout = max(min(cfg.Timeout, time.Until(end)), 1) // 0 would be none
