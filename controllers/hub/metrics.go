@@ -86,11 +86,11 @@ func (c *collector) blocks(
 	}
 }
 
-// states returns how many of our ClusterProfiles are in each state. Those of other cluster managers are no members.
+// states returns how many of our ClusterProfiles are in each state.
 func states(profiles []inventoryv1alpha1.ClusterProfile) map[string]int {
 	out := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
 	for i := range profiles {
-		if p := &profiles[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
+		if p := &profiles[i]; clusterset.IsOurs(p) {
 			out[state(p)]++
 		}
 	}
