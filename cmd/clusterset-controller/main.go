@@ -135,7 +135,11 @@ func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, l
 		return err
 	}
 	mgr.GetLogger().Info("starting", "version", version)
-	return mgr.Start(ctx)
+	err = mgr.Start(ctx)
+	if cause := context.Cause(ctx); err == nil && errors.Is(cause, errLost) {
+		return cause
+	}
+	return err
 }
 
 // serveMetrics serves /metrics while mgr runs. Every series has the labels (ID6).

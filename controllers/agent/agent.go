@@ -150,7 +150,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.list = append(a.list, a.health.Controller())
-	errs := []error{metrics.Registry.Register(newCollector(a))}
+	errs := []error{metrics.Registry.Register(&collector{a})}
 	for _, c := range a.list {
 		for _, m := range c.Metrics {
 			errs = append(errs, metrics.Registry.Register(m))

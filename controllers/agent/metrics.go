@@ -18,16 +18,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and
-// clusterset (ID6).
-type collector struct {
-	a      *Agent
-	labels prometheus.Labels
-}
-
-func newCollector(a *Agent) *collector {
-	return &collector{a, prometheus.Labels{"cluster": a.Cluster, "clusterset": a.HubNamespace}}
-}
+// collector shows what an agent knows, beside controller-runtime's own metrics. The program adds cluster and clusterset
+// to every series (ID6).
+type collector struct{ a *Agent }
 
 // Describe implements prometheus.Collector. It names no metric: Collect does.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
@@ -58,7 +51,7 @@ func (c *collector) gauge(ch chan<- prometheus.Metric, name, help string, value 
 	for label := range slices.Chunk(labels, 2) {
 		names, values = append(names, label[0]), append(values, label[1])
 	}
-	desc := prometheus.NewDesc("clusterset_agent_"+name, help, names, c.labels)
+	desc := prometheus.NewDesc("clusterset_agent_"+name, help, names, nil)
 	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, values...)
 }
 

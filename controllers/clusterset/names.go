@@ -1,5 +1,7 @@
 package clusterset
 
+import inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+
 // The ClusterProperties of a member (K2149).
 const (
 	PropertyID  = "cluster.clusterset.k8s.io" // the cluster ID
@@ -37,6 +39,11 @@ const FinalizerVIPs = "clusterset-dns.io/vips-in-use"
 
 // ClusterManager is the spec.clusterManager.name of our ClusterProfiles (K4322).
 const ClusterManager = "clusterset-dns"
+
+// IsOurs reports whether a ClusterProfile belongs to this cluster manager. Those of others are no members.
+func IsOurs(p *inventoryv1alpha1.ClusterProfile) bool {
+	return p.Spec.ClusterManager.Name == ClusterManager
+}
 
 // FinalizerRecords keeps a ClusterProfile until the hub has deleted the member's credentials, records and Lease.
 const FinalizerRecords = "hub.clusterset-dns.io/records"

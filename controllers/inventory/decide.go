@@ -34,10 +34,6 @@ type observation struct {
 	changed bool             // whether it has seen a renewal, and not just the Lease
 }
 
-func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
-}
-
 // mark sets the label of this cluster manager, and the finalizer that cleanUp removes, and returns whether
 // it changed anything.
 func mark(p *inventoryv1alpha1.ClusterProfile) bool {

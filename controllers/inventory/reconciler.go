@@ -62,7 +62,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if profile == nil || !isOurs(profile) {
+	if profile == nil || !clusterset.IsOurs(profile) {
 		delete(r.members, req.Name)
 		return reconcile.Result{}, nil
 	}

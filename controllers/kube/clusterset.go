@@ -85,8 +85,7 @@ func Departures(ctx context.Context, hub client.Reader, namespace string) (map[s
 
 // Claimed reports whether a cluster has joined with a ClusterProfile.
 func Claimed(p inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
-		p.Annotations[clusterset.AnnotationClusterUID] != ""
+	return clusterset.IsOurs(&p) && p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
 // Members returns the Leases of the members that have not departed, by cluster ID; nil for a member without one. A hub

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -114,6 +116,41 @@ func TestOtherWritersAreNoErrors(t *testing.T) {
 	if res, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || res.RequeueAfter >= last {
 		t.Errorf("after an error, again after %v, error %v", res.RequeueAfter, err)
 	}
+}
+
+// unsynced is a watch whose first list takes until ctx ends.
+type unsynced struct{}
+
+func (unsynced) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return nil
+}
+
+func (unsynced) WaitForSync(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestASlowFirstListEndsNoProcess: a controller that ended would end its manager, and the heartbeat with it.
+func TestASlowFirstListEndsNoProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Controller{Reconciler: reconcile.Func(
+			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
+		)}.Options()
+		c, err := controller.NewUnmanaged("slow", o)
+		if err == nil {
+			err = c.Watch(unsynced{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, end)
+		began := time.Now()
+		err = c.Start(ctx)
+		if ran := time.Since(began); ran < time.Hour {
+			t.Errorf("it ended after %v: %v", ran, err)
+		}
+	})
 }
 
 // TestWhatFailsInAStartIsTriedAgainSoon, and ever less often while it lasts; one reason is said once.

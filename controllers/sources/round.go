@@ -122,13 +122,15 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 		}
 	}
 	var errs []error
+	brief, cancel := context.WithTimeout(ctx, patience) // an API server that hangs must not delay the next round
+	defer cancel()
 	for _, q := range questions {
 		others := answered
 		if q.answers() {
 			others--
 		}
 		if r.take(q, others > 0 || home >= reach.Refused) {
-			_, err := r.decide(ctx, q.cluster)
+			_, err := r.decide(brief, q.cluster)
 			errs = append(errs, err)
 		}
 	}
@@ -173,6 +175,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		}
 		o := r.observations[q.cluster]
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
+		m.Member = m.Ask(now)
 		suspect := m.IsSuspect(now, q.overdue)
 		switch {
 		case m.State == reach.Serving && m.servedLast, !suspect && m.HasServed() && r.rounds%proveAgain == 0:

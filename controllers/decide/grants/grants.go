@@ -96,7 +96,7 @@ func Decide(f Facts) Plan {
 	reported := map[string]Reported{}
 	for i := range f.Profiles {
 		p := &f.Profiles[i]
-		if p.Spec.ClusterManager.Name != clusterset.ClusterManager {
+		if !clusterset.IsOurs(p) {
 			continue
 		}
 		r := Read(p.Status.Properties)

@@ -160,10 +160,10 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 			"one publishes nothing", f.Cluster)
 	case errors.As(f.NotMember, &why) || errors.As(f.Answer, &why):
 		return condition(of, why.Reason, "%v", why)
+	case !f.Fresh && (apierrors.IsForbidden(f.Answer) || apierrors.IsInvalid(f.Answer)): // by rights or by a policy
+		return condition(of, "Forbidden", "The hub does not let this member read or write: %s", cause(f.Answer))
 	case f.NotMember != nil || f.Set == "":
 		return condition(of, "NotYet", "This cluster is no member of a clusterset yet.")
-	case !f.Fresh && apierrors.IsForbidden(f.Answer):
-		return condition(of, "Forbidden", "The hub does not let this member read or write: %s", cause(f.Answer))
 	case hub.Status != metav1.ConditionTrue:
 		return condition(of, "Member", "This cluster is a member of clusterset %s, as the hub last said.", f.Set)
 	}

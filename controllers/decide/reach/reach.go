@@ -40,6 +40,8 @@ const (
 	// silence is how long nothing of a member has answered before it is Unreachable. Else a member with an overdue
 	// Lease, as after an outage of the hub, would be lost by a link that is down for two seconds.
 	silence = 4 * time.Second
+	// maxGap is how much of the time between two rounds counts as silence. That time is usually shorter.
+	maxGap = 3 * Interval / 2
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
 	// withoutAgent bounds for how long endpoints keep a member whose agent is silent and whose Lease has expired.
@@ -72,6 +74,7 @@ type Member struct {
 	State State
 	Since time.Time // of the state
 
+	asked     time.Time // when the last round began
 	answered  time.Time // when its agent last answered; zero if it never did
 	alive     time.Time // when its agent or an endpoint last answered
 	served    bool      // an endpoint has answered
@@ -105,6 +108,16 @@ func Restored(s Stored, now time.Time) Member {
 		return m
 	}
 	return Member{}
+}
+
+// Ask returns the member at the beginning of a round. A gap between two rounds is no silence: nobody asked.
+func (m Member) Ask(now time.Time) Member {
+	gap := now.Sub(m.asked) - maxGap
+	if gap > 0 && !m.asked.IsZero() && !m.answered.IsZero() {
+		m.answered, m.alive = m.answered.Add(gap), m.alive.Add(gap)
+	}
+	m.asked = now
+	return m
 }
 
 // IsSuspect reports whether the next round must try endpoints: the agent has missed a round while its Lease is overdue,

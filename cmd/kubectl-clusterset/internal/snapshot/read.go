@@ -472,7 +472,7 @@ func (r *reader) readHub(ctx context.Context, hub *cluster.Cluster, named bool) 
 	}
 	h.Unserved = slices.Concat(unserved...)
 	h.Profiles = slices.DeleteFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
-		return p.Spec.ClusterManager.Name != clusterset.ClusterManager
+		return !clusterset.IsOurs(&p)
 	})
 	r.mu.Lock()
 	r.Snapshot.Hub = h
