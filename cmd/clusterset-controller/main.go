@@ -118,14 +118,13 @@ type controllers interface {
 	Ready() error
 }
 
-// run runs a manager until ctx ends. build is the name of the metric that has the version.
-func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels, build string,
+// run runs a manager until ctx ends. build is the metric that has the version.
+func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels,
+	build *prometheus.GaugeVec,
 ) error {
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build,
-		Help: "Always 1, with the version of this replica."}, []string{"version"})
-	info.WithLabelValues(version).Set(1)
+	build.WithLabelValues(version).Set(1)
 	err := errors.Join(
-		metrics.Registry.Register(info),
+		metrics.Registry.Register(build),
 		mgr.Add(c),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return c.Ready() }),
