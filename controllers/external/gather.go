@@ -184,7 +184,7 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 }
 
 // views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
-// by their Leases on the hub. A Lease that has expired states nothing, even if its owner answers: nobody updates it.
+// by their Leases on the hub. A member whose Lease has expired has no vote, even if it answers: nobody updates it.
 func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
@@ -194,23 +194,19 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 	if err != nil {
 		return nil, err
 	}
-	expired, unrenewed := sets.Set[string]{}, sets.Set[string]{}
+	expired, voteless := sets.Set[string]{}, sets.New(r.Cluster)
 	for i := range stored {
 		cluster := stored[i].Labels[liveness.LabelSource]
 		if liveness.StateOf(&stored[i]).Expired {
 			expired.Insert(cluster)
 		}
-		if liveness.LeaseExpired(&stored[i]) {
-			unrenewed.Insert(cluster)
+		if liveness.StateOf(&stored[i]).Expired || liveness.LeaseExpired(&stored[i]) {
+			voteless.Insert(cluster)
 		}
 	}
 	views := external.Views{r.Cluster: expired}
 	for id, lease := range members {
-		switch {
-		case lease == nil || id == r.Cluster || expired.Has(id):
-		case unrenewed.Has(id):
-			views[id] = nil
-		default:
+		if lease != nil && !voteless.Has(id) {
 			views[id] = unreachable(lease)
 		}
 	}

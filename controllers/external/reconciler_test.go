@@ -239,22 +239,26 @@ func TestF5WhatIsSaidOfTheDeadDoesNotCount(t *testing.T) {
 	w.want(up)
 }
 
-// TestF5WhatAnExpiredLeaseSaysDoesNotCount, although its owner answers and counts as live. The Lease of a member that
-// lost the hub goes on saying what it said then.
+// TestF5WhatAnExpiredLeaseSaysDoesNotCount, neither for a cluster nor against it, although its owner answers and counts
+// as live. The Lease of a member that lost the hub goes on saying what it said then.
 func TestF5WhatAnExpiredLeaseSaysDoesNotCount(t *testing.T) {
 	w := newWorld(t)
-	w.expire("b")
-	w.doesNotReach("c", "b")
-	w.want(down)
 	c := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: kube.SystemNamespace, Name: liveness.LeaseName("c"),
 		Labels:      map[string]string{liveness.LabelSource: "c"},
 		Annotations: map[string]string{liveness.AnnotationLeaseExpired: "true"},
 	}}
 	w.create(w.local, c)
-	w.want(up) // c has a vote and states nothing
+	w.doesNotReach("c", "b")
+	w.want(up)
 	change(w, w.local, c, func(l *coordinationv1.Lease) { l.Annotations[liveness.AnnotationLeaseExpired] = "false" })
+	w.want(up) // one of two
+	w.expire("b")
 	w.want(down)
+	w.doesNotReach("c", "a")
+	w.want(up) // one of two
+	change(w, w.local, c, func(l *coordinationv1.Lease) { l.Annotations[liveness.AnnotationLeaseExpired] = "true" })
+	w.want(down) // this cluster alone
 }
 
 func TestF5EndpointsMakeReady(t *testing.T) {
