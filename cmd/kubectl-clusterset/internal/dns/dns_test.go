@@ -905,18 +905,31 @@ func TestWhoCannotAskPodsIsRefusedFirst(t *testing.T) {
 	}
 }
 
+// marked is besideDeployment with what Helm, Flux or another tool adds to what it applies as dns.
+func marked(mark string) client.Object {
+	o := besideDeployment()
+	annotations := map[string]string{mark: "dns"}
+	if mark == "helm.toolkit.fluxcd.io/name" {
+		o.SetLabels(map[string]string{mark: "dns", "helm.toolkit.fluxcd.io/namespace": "flux-system"})
+		annotations = map[string]string{"meta.helm.sh/release-name": "dns"}
+	}
+	annotations["meta.helm.sh/release-namespace"] = "releases"
+	o.SetAnnotations(annotations)
+	return o
+}
+
 // TestWhatOthersAppliedIsTheirsToUninstall.
 func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 	const source = "remove it from the source of dns in Argo CD, Flux or kapp"
 	for mark, want := range map[string]string{
-		"meta.helm.sh/release-name":        "helm uninstall dns -n clusterset-dns",
+		"meta.helm.sh/release-name":        "helm uninstall dns -n releases",
+		"helm.toolkit.fluxcd.io/name":      "delete HelmRelease flux-system/dns",
 		"argocd.argoproj.io/tracking-id":   source,
 		"app.kubernetes.io/instance":       source, // Argo CD's by default
 		"kustomize.toolkit.fluxcd.io/name": source,
 		"kapp.k14s.io/app":                 source,
 	} {
-		theirs := besideDeployment()
-		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		theirs := marked(mark)
 		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
 		var out, said strings.Builder
 		r := &Runner{Cluster: here, Confirm: strings.NewReader(""), Out: &out, // nobody is asked
@@ -933,11 +946,11 @@ func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 // TestWhatOthersAppliedIsTheirsToChange, and the cluster's DNS forwards the zone to it.
 func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
 	for mark, change := range map[string]string{
-		"meta.helm.sh/release-name":      "helm upgrade dns CHART -n clusterset-dns",
+		"meta.helm.sh/release-name":      "helm upgrade dns CHART -n releases",
+		"helm.toolkit.fluxcd.io/name":    "edit HelmRelease flux-system/dns",
 		"argocd.argoproj.io/tracking-id": "edit the source of dns in Argo CD, Flux or kapp",
 	} {
-		theirs := besideDeployment()
-		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		theirs := marked(mark)
 		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
 		var out strings.Builder
 		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -78,9 +79,10 @@ func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 // owner returns how others change and remove our CoreDNS beside the cluster's DNS, or "" if it is not theirs.
 func (s *State) owner() (change, remove string) {
 	beside := platform.Objects{Deployment: s.Beside}
-	if release := beside.Mark("meta.helm.sh/release-name"); release != "" {
-		return "helm upgrade " + release + " CHART -n " + besideNamespace,
-			"helm uninstall " + release + " -n " + besideNamespace
+	if s.Beside != nil {
+		if change, remove = facts.Release(s.Beside); change != "" {
+			return change, remove
+		}
 	}
 	if name := beside.GitOps(); name != "" {
 		source := "the source of " + name + " in Argo CD, Flux or kapp"

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
@@ -58,6 +59,20 @@ func Tag(image string) string {
 		return ""
 	}
 	return "unknown"
+}
+
+// Release returns how to change and to remove the Helm release that installed an object, or "" if none did. Flux
+// would restore a release that is changed or removed without it.
+func Release(o metav1.Object) (change, remove string) {
+	a, by := o.GetAnnotations(), o.GetLabels()
+	if name := by["helm.toolkit.fluxcd.io/name"]; name != "" {
+		name = "HelmRelease " + by["helm.toolkit.fluxcd.io/namespace"] + "/" + name
+		return "edit " + name, "delete " + name
+	}
+	if name, in := a["meta.helm.sh/release-name"], " -n "+a["meta.helm.sh/release-namespace"]; name != "" {
+		return "helm upgrade " + name + " CHART" + in, "helm uninstall " + name + in
+	}
+	return "", ""
 }
 
 // Role is what a cluster is in ClusterSets. What could not be read is missing.

@@ -136,14 +136,9 @@ func (l *leave) plan(ctx context.Context) error {
 		if err != nil {
 			return l.Member.Failed(err, "reading %s", cluster.Title(o))
 		}
-		a := existing.GetAnnotations()
 		switch {
-		case a["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
-			l.helm = "helm uninstall " + a["meta.helm.sh/release-name"] + " -n " + kube.SystemNamespace
-			if by := existing.GetLabels(); by["helm.toolkit.fluxcd.io/name"] != "" { // Flux would install it again
-				l.helm = "delete HelmRelease " + by["helm.toolkit.fluxcd.io/namespace"] + "/" +
-					by["helm.toolkit.fluxcd.io/name"]
-			}
+		case existing.GetAnnotations()["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
+			_, l.helm = facts.Release(existing)
 		case o.GetKind() == "Namespace" && hub: // its controller lives there
 		case o.GetKind() == "ClusterProperty" &&
 			!manifest.Managed(existing, manifest.FieldManager, "clusterset-controller"): // the user's
