@@ -913,6 +913,10 @@ func marked(mark string) client.Object {
 		o.SetLabels(map[string]string{mark: "dns", "helm.toolkit.fluxcd.io/namespace": "flux-system"})
 		annotations = map[string]string{"meta.helm.sh/release-name": "dns"}
 	}
+	if mark == "app.kubernetes.io/instance" { // Argo CD's by default
+		o.SetLabels(annotations)
+		return o
+	}
 	annotations["meta.helm.sh/release-namespace"] = "releases"
 	o.SetAnnotations(annotations)
 	return o
@@ -920,14 +924,16 @@ func marked(mark string) client.Object {
 
 // TestWhatOthersAppliedIsTheirsToUninstall.
 func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
-	const source = "remove it from the source of dns in Argo CD, Flux or kapp"
+	const left = "remove it from the source of dns in Argo CD, Flux or kapp; if nothing applies it any more, first: "
+	const label = left + "kubectl -n clusterset-dns label deployment coredns "
+	const source = left + "kubectl -n clusterset-dns annotate deployment coredns "
 	for mark, want := range map[string]string{
 		"meta.helm.sh/release-name":        "helm uninstall dns -n releases",
 		"helm.toolkit.fluxcd.io/name":      "delete HelmRelease flux-system/dns",
-		"argocd.argoproj.io/tracking-id":   source,
-		"app.kubernetes.io/instance":       source, // Argo CD's by default
-		"kustomize.toolkit.fluxcd.io/name": source,
-		"kapp.k14s.io/app":                 source,
+		"argocd.argoproj.io/tracking-id":   source + "argocd.argoproj.io/tracking-id-",
+		"app.kubernetes.io/instance":       label + "app.kubernetes.io/instance-",
+		"kustomize.toolkit.fluxcd.io/name": source + "kustomize.toolkit.fluxcd.io/name-",
+		"kapp.k14s.io/app":                 source + "kapp.k14s.io/app-",
 	} {
 		theirs := marked(mark)
 		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
@@ -939,6 +945,19 @@ func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 		}
 		if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
 			t.Errorf("%s: it is gone: %v", mark, err)
+		}
+		theirs.SetAnnotations(nil)
+		theirs.SetLabels(nil)
+		theirs.SetResourceVersion("")
+		if err := here.Update(t.Context(), theirs); err != nil {
+			t.Fatal(err)
+		}
+		r.Confirm = nil
+		if err := r.Uninstall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Read(t.Context(), here); err != nil || s.Beside != nil {
+			t.Errorf("%s: without the mark, it stays: %v", mark, err)
 		}
 	}
 }

@@ -78,15 +78,21 @@ func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
 // owner returns how others change and remove our CoreDNS beside the cluster's DNS, or "" if it is not theirs.
 func (s *State) owner() (change, remove string) {
-	beside := platform.Objects{Deployment: s.Beside}
-	if s.Beside != nil {
-		if change, remove = facts.Release(s.Beside); change != "" {
-			return change, remove
-		}
+	if s.Beside == nil {
+		return "", ""
 	}
-	if name := beside.GitOps(); name != "" {
-		source := "the source of " + name + " in Argo CD, Flux or kapp"
-		return "edit " + source, "remove it from " + source
+	if change, remove = facts.Release(s.Beside); change != "" {
+		return change, remove
+	}
+	for _, key := range platform.GitOps {
+		verb, name := "label", s.Beside.Labels[key]
+		if name == "" {
+			verb, name = "annotate", s.Beside.Annotations[key]
+		}
+		if source := "the source of " + name + " in Argo CD, Flux or kapp"; name != "" {
+			return "edit " + source, "remove it from " + source + "; if nothing applies it any more, first: " +
+				s.flags.Here("kubectl -n "+besideNamespace+" "+verb+" deployment "+besideName+" "+key+"-")
+		}
 	}
 	return "", ""
 }

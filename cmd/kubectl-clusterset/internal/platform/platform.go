@@ -169,7 +169,7 @@ servers:
 	{
 		Name: "CoreDNS of GitOps", Forward: InCorefile,
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Argo CD, Flux or kapp",
-		is:       func(o *Objects) bool { return o.coreDNS() && o.GitOps() != "" },
+		is:       func(o *Objects) bool { return o.coreDNS() && o.Mark(GitOps...) != "" },
 		Step:     "its owner may restore what it has: put the change into its source, too",
 	},
 	{
@@ -302,11 +302,9 @@ func (o *Objects) Mark(keys ...string) string {
 	return ""
 }
 
-// GitOps returns what Argo CD, Flux or kapp calls the source of the Deployment, or "".
-func (o *Objects) GitOps() string {
-	return o.Mark("argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "app.kubernetes.io/instance",
-		"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app")
-}
+// GitOps are labels or annotations that name the source of what Argo CD, Flux or kapp applied.
+var GitOps = []string{"argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "app.kubernetes.io/instance",
+	"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app"}
 
 // node reports whether a node has a label with a prefix, and a value if that is not "".
 func (o *Objects) node(prefix, value string) bool {
