@@ -132,7 +132,10 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, err
 	}
 	p.cache(s)
-	if d.Step != "" && d.Forward != platform.ByHand && (p.Mode == Beside || !strings.Contains(d.Step, noAddress)) {
+	if d.Step != "" && d.Forward != platform.ByHand {
+		if reason, _, _ := strings.Cut(d.Step, ":"); p.Mode == Replace && strings.Contains(d.Step, noAddress) {
+			d.Step = reason + ": run this command again after it"
+		}
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
 	p.hint(s)
