@@ -540,6 +540,39 @@ func TestOurImageStaysWhileTheCorefileNeedsIt(t *testing.T) {
 	}
 }
 
+// TestOurCoreDNSBesideGoesWhateverTheCorefileHas: a line of our plugins in it needs another image and other rights.
+func TestOurCoreDNSBesideGoesWhateverTheCorefileHas(t *testing.T) {
+	for what, c := range map[string]struct {
+		gave bool // an earlier install with --replace gave rights
+		why  string
+	}{
+		"rights of others": {false, ""}, "our rights": {true, "needs our image and rights"},
+	} {
+		here := load(t, "testdata/kubeadm.yaml", besideService(), besideDeployment())
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+			t.Fatal(err)
+		}
+		appendTo(t.Context(), t, here, "clusterset.test {\n multicluster clusterset.test\n}\n")
+		if c.gave {
+			all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := here.Apply(t.Context(), all, t.Logf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Uninstall(t.Context()); (err == nil) != (c.why == "") ||
+			err != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: it ends with %v, want %q", what, err, c.why)
+		}
+		if s, err := Read(t.Context(), here); err != nil || (s.Beside == nil) != (c.why == "") {
+			t.Errorf("%s: it stays: %v, %v", what, s.Beside != nil, err)
+		}
+	}
+}
+
 // setCorefile changes that of a cluster, if there is a text.
 func setCorefile(t *testing.T, c *cluster.Cluster, text string) {
 	t.Helper()

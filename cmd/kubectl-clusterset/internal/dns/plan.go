@@ -432,7 +432,10 @@ func Uninstall(s *State) (*Plan, error) {
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
-	if has(text, runsOurs) && (p.Mode == Replace || len(s.Applied) > 0) {
+	gives := func(o *unstructured.Unstructured) bool { // rights to the cluster's own CoreDNS; others share the role
+		return o.GetName() == "clusterset-dns:coredns" && (o.GetKind() == "ClusterRoleBinding" || p.Mode == "")
+	}
+	if has(text, runsOurs) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gives)) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
 			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
 			"of our plugins that this command did not add, and it needs our image and rights")
