@@ -1024,18 +1024,24 @@ func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
 	}
 }
 
-// TestAnImageThatDoesNotRunBesideIsTakenBack: without --image, the next run would take it for the one to keep.
+// TestAnImageThatDoesNotRunBesideIsTakenBack: without --image, the next run would take it for the one to keep. The Pods
+// that would show why are gone.
 func TestAnImageThatDoesNotRunBesideIsTakenBack(t *testing.T) {
-	here := load(t, "testdata/kubeadm.yaml", besideService())
+	pod := pods()[0].(*corev1.Pod)
+	pod.Namespace, pod.Labels = besideNamespace, map[string]string{"app.kubernetes.io/name": "clusterset-coredns"}
+	pod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
+	here := load(t, "testdata/kubeadm.yaml", besideService(), pod)
 	var said strings.Builder
-	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Millisecond,
+	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Second,
 		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
 	if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
 		t.Fatal(err)
 	}
 	r.Wait = true
 	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:absent"})
-	if err == nil || !strings.Contains(said.String(), "rolled back: our CoreDNS has image "+image+" again") {
+	if err == nil || !strings.Contains(said.String(), "rolled back: our CoreDNS has image "+image+" again") ||
+		!strings.Contains(err.Error(), "\n  → choose an --image that the nodes can pull") {
 		t.Errorf("%v\n%s", err, &said)
 	}
 	if s, err := Read(t.Context(), here); err != nil || s.Running() != image {

@@ -61,9 +61,8 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		}
 	}
 	if p.Mode == Beside {
-		was, image := s, p.Image
-		if s, p, err = r.besideRuns(ctx, w); err != nil {
-			return r.takeBack(ctx, was, image, err)
+		if s, p, err = r.besideRuns(ctx, w, s); err != nil {
+			return err
 		}
 	}
 	undo := []*Change{}
@@ -352,10 +351,8 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	switch {
 	case apierrors.IsConflict(why):
 		remedy = "another program changed it at the same time: find out which"
-	case facts.NoImage(why.Error()):
-		remedy = "choose an --image that the nodes can pull; " + report.DocsImages
-	case errors.Is(why, errRollout) && p.Mode == Replace:
-		remedy = "check that --image is our CoreDNS, and that its Pods can be scheduled"
+	case facts.NoImage(why.Error()) || errors.Is(why, errRollout) && p.Mode == Replace:
+		remedy = chooseImage(why)
 	}
 	remedy += "; then run the command again"
 	if len(undo) == 0 {
@@ -377,6 +374,14 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	return report.Fail(remedy, "%w; the previous configuration of the cluster's DNS was restored", why)
 }
 
+// chooseImage is the remedy for an image that does not run, if its Pods are gone.
+func chooseImage(why error) string {
+	if facts.NoImage(why.Error()) {
+		return "choose an --image that the nodes can pull; " + report.DocsImages
+	}
+	return "check that --image is our CoreDNS, and that its Pods can be scheduled"
+}
+
 // logsAt returns commands that show why our CoreDNS does not answer.
 func (r *Runner) logsAt(s *State) string {
 	const grep = " | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, it says why there"
@@ -394,7 +399,7 @@ func (r *Runner) logsAt(s *State) string {
 }
 
 // besideRuns waits until our own Deployment answers, and plans again with the address of its Service.
-func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error) {
+func (r *Runner) besideRuns(ctx context.Context, w Wanted, was *State) (*State, *Plan, error) {
 	s, p, err := r.plan(ctx, func(s *State) (*Plan, error) { return Install(s, w) })
 	if err != nil || !r.Wait {
 		return s, p, err
@@ -410,6 +415,9 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 	if err == nil {
 		return s, p, nil
 	}
+	if old := was.Running(); old != "" && old != p.Image {
+		return nil, nil, r.takeBack(ctx, was, p.Image, err)
+	}
 	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
 	if change, _ := s.owner(); change != "" {
 		remedy += "; if it lacks a right or an object: " + change
@@ -417,12 +425,9 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 	return nil, nil, report.WithRemedy(err, remedy)
 }
 
-// takeBack gives our own Deployment the image that it had before this one, if another, and returns why.
+// takeBack gives our own Deployment the image that it had before this one, and returns why with a remedy.
 func (r *Runner) takeBack(ctx context.Context, was *State, image string, why error) error {
-	old := was.Running()
-	if old == "" || old == image {
-		return why
-	}
+	why = report.WithRemedy(why, chooseImage(why)+"; then run the command again")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	failed := was.Beside.DeepCopy()
@@ -430,7 +435,7 @@ func (r *Runner) takeBack(ctx context.Context, was *State, image string, why err
 	if err := r.change(ctx, &Change{failed, was.Beside}); err != nil {
 		return errors.Join(why, fmt.Errorf("rolling back: %w", err))
 	}
-	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, old)
+	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, was.Running())
 	return why
 }
 
