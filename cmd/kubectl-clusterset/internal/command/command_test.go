@@ -21,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // TestWithoutAContextNoClusterIsAsked: clients would ask localhost.
@@ -138,7 +139,7 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAPlanWithoutAHubSaysWhichStepIsMissing: the agent's credentials may be fine.
+// TestAPlanWithoutAHubSaysWhichStepIsMissing: the agent's credentials may be fine. No step changes an archive.
 func TestAPlanWithoutAHubSaysWhichStepIsMissing(t *testing.T) {
 	const member = `{"metadata": {"name": "clusterset.k8s.io"}, "spec": {"value": "blue"}}`
 	for _, c := range []struct {
@@ -159,6 +160,17 @@ func TestAPlanWithoutAHubSaysWhichStepIsMissing(t *testing.T) {
 		cmd.SetArgs([]string{"plan", "web.shop"})
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
+		}
+		file := filepath.Join(t.TempDir(), "east.tar.gz")
+		cmd = New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs([]string{"gather", "-f", file})
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cmd.SetArgs([]string{"plan", "web.shop", "--from", file})
+		if err := cmd.ExecuteContext(t.Context()); err == nil ||
+			!strings.HasPrefix(err.Error(), "reading the hub failed: ") || report.HasRemedy(err) {
+			t.Errorf("of an archive: %v", err)
 		}
 	}
 }
