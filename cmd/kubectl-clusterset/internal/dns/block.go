@@ -142,14 +142,14 @@ func forZone(b corefile.Block) bool {
 	return slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
 }
 
-// sentTo reports whether a Corefile forwards the zone to these servers.
-func sentTo(text string, servers []string) bool {
-	c, err := corefile.Parse(text)
-	if err != nil {
-		return false
+// sentTo returns the servers to which a Corefile forwards the zone.
+func sentTo(text string) []string {
+	if c, err := corefile.Parse(text); err == nil {
+		if b := c.For(zone, port(text)); b != nil {
+			return b.SentOn(zone)
+		}
 	}
-	b := c.For(zone, port(text))
-	return b != nil && slices.Equal(b.SentOn(zone), servers)
+	return nil
 }
 
 // ours reports whether a text has our block.

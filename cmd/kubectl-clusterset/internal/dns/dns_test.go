@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -1014,7 +1015,7 @@ func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
+		if got := s.Running(); got != image || !slices.Equal(sentTo(s.Corefile()), s.address()) {
 			t.Errorf("%s: it runs %s, and the Corefile is\n%s", mark, got, s.Corefile())
 		}
 		r.Wait, r.Timeout = true, time.Millisecond
@@ -1135,7 +1136,7 @@ func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
 		},
 		"nodelocal": func(s *State) string {
 			s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": `{"clusterset.local":["10.96.7.7"]}`}}
-			return "stubDomains of ConfigMap kube-dns"
+			return "key stubDomains of ConfigMap kube-dns"
 		},
 		"kubespray": func(s *State) string {
 			s.NodeFile += block

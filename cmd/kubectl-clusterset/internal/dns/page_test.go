@@ -195,34 +195,49 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 // TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts. What it is
 // forwarded to is not deleted.
 func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
-	inCorefile := func(s *State, to string) {
-		s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + s.Corefile()
+	inCorefile := func(s *State, to []string) {
+		s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + strings.Join(to, " ") + "\n cache 5\n}\n" +
+			s.Corefile()
 	}
-	for name, forward := range map[string]func(s *State, to string){
+	for name, forward := range map[string]func(s *State, to []string){
 		"kubespray": inCorefile, "rke2": inCorefile, "eks-addon": inCorefile, "kops": inCorefile,
-		"gke": func(s *State, to string) {
-			s.KubeDNS.Data["stubDomains"] = `{"corp.example": ["10.1.1.1"], "clusterset.local": ["` + to + `"]}`
+		"gke": func(s *State, to []string) {
+			s.KubeDNS.Data["stubDomains"] = `{"corp.example": ["10.1.1.1"], "clusterset.local": ["` +
+				strings.Join(to, `", "`) + `"]}`
 		},
-		"openshift": func(s *State, to string) {
+		"openshift": func(s *State, to []string) {
 			servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+			var upstreams []any
+			for _, u := range to {
+				upstreams = append(upstreams, u)
+			}
 			servers = append(servers, map[string]any{"name": "clusterset", "zones": []any{"clusterset.local"},
-				"forwardPlugin": map[string]any{"upstreams": []any{to}}})
+				"forwardPlugin": map[string]any{"upstreams": upstreams}})
 			_ = unstructured.SetNestedSlice(s.Operator.Object, servers, "spec", "servers") // it was there
 		},
 	} {
-		for to, done := range map[string]bool{"10.96.7.7": true, "10.96.7.8": false} {
+		by := map[string]string{"gke": "key stubDomains of ConfigMap kube-dns\n"}[name]
+		for _, c := range []struct {
+			to         []string
+			done, used bool
+		}{
+			{[]string{"10.96.7.7"}, true, true}, {[]string{"10.96.7.8"}, false, false},
+			{[]string{"10.96.7.7:53"}, false, true}, {[]string{"dns://10.96.7.7"}, false, true},
+			{[]string{"10.96.7.8", "10.96.7.7"}, false, true},
+		} {
 			s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService(), besideDeployment()))
 			if err != nil {
 				t.Fatal(err)
 			}
+			to := c.to
 			forward(s, to)
 			p, err := Install(s, Wanted{Image: image})
-			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == done {
+			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == c.done {
 				t.Errorf("%s, to %s: %+v, %v", name, to, p, err)
 			}
 			p, err = Uninstall(s)
-			if done && (err == nil || !strings.Contains(err.Error(), "is still forwarded to our CoreDNS")) ||
-				!done && (err != nil || p.ByHand != "") {
+			if c.used && (err == nil || !strings.Contains(err.Error(), "is still forwarded to our CoreDNS by "+by)) ||
+				!c.used && (err != nil || p.ByHand != "") {
 				t.Errorf("%s, to %s, is uninstalled: %+v, %v", name, to, p, err)
 			}
 		}

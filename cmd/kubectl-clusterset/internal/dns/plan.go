@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -239,7 +240,7 @@ func (p *Plan) beside(s *State) (err error) {
 		})
 	}
 	to := s.address()
-	if s.forwards(&p.Distribution, to) {
+	if slices.Equal(s.upstreams(&p.Distribution), to) {
 		return nil
 	}
 	block := fmt.Sprintf(sends, port(s.Corefile()), strings.Join(to, " "))
@@ -254,22 +255,23 @@ func (p *Plan) beside(s *State) (err error) {
 	return err
 }
 
-// forwards reports whether the owner of the cluster's DNS has given the zone to these servers.
-func (s *State) forwards(owner *platform.Platform, to []string) bool {
+// upstreams returns the servers to which the owner of the cluster's DNS has given the zone.
+func (s *State) upstreams(owner *platform.Platform) (out []string) {
 	switch {
 	case s.Operator != nil:
 		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
-		return slices.ContainsFunc(servers, func(v any) bool {
+		for _, v := range servers {
 			server, _ := v.(map[string]any)
-			zones, _, _ := unstructured.NestedStringSlice(server, "zones")
-			upstreams, _, _ := unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
-			return slices.Contains(zones, zone) && slices.Equal(upstreams, to)
-		})
+			if zones, _, _ := unstructured.NestedStringSlice(server, "zones"); slices.Contains(zones, zone) {
+				out, _, _ = unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
+			}
+		}
 	case owner.Step == platform.Stubs:
-		return slices.Equal(s.stubDomains()[zone], to)
+		out = s.stubDomains()[zone]
+	case !ours(s.Imported()):
+		out = sentTo(s.Imported())
 	}
-	text := s.Imported()
-	return !ours(text) && sentTo(text, to)
+	return out
 }
 
 // noAddress stands for the address of our CoreDNS until its Service exists.
@@ -472,17 +474,21 @@ func Uninstall(s *State) (*Plan, error) {
 
 // forwarders returns what forwards the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
 func (p *Plan) forwarders(s *State) (out []string) {
-	to := clusterIPs(s.Service)
-	if len(to) == 0 {
-		return nil
+	toOurs := func(upstreams []string) bool {
+		return slices.ContainsFunc(upstreams, func(u string) bool {
+			u = u[strings.LastIndex(u, "/")+1:] // without its scheme
+			return slices.ContainsFunc(clusterIPs(s.Service), func(ip string) bool {
+				return u == ip || strings.HasPrefix(u, net.JoinHostPort(ip, "")) // at any port
+			})
+		})
 	}
-	if s.forwards(&p.Distribution, to) {
+	if p.Distribution.Step != platform.Stubs && toOurs(s.upstreams(&p.Distribution)) {
 		out = append(out, "the cluster's DNS")
 	}
-	if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
-		out = append(out, "stubDomains of ConfigMap kube-dns")
+	if toOurs(s.stubDomains()[zone]) {
+		out = append(out, "key stubDomains of ConfigMap kube-dns")
 	}
-	if sentTo(s.NodeFile, to) {
+	if toOurs(sentTo(s.NodeFile)) {
 		out = append(out, "the Corefile of NodeLocal DNS")
 	}
 	return out
