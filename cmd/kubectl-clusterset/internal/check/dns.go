@@ -22,7 +22,7 @@ const plugin = "multicluster"
 
 // installDNS is the step that brings all that DNS needs.
 func installDNS(w *World) report.Step {
-	if w.Member.DNS.Running() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
+	if w.Member.DNS.Kept() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
 		return report.Here("kubectl clusterset dns install")
 	}
 	return report.Here(facts.InstallDNS)

@@ -104,6 +104,16 @@ var faults = []struct {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
 	}, "x CoreDNS refuses its Corefile: [ERROR] plugin/reload",
 		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"a kubeadm upgrade brought the image of a mirror back", all, func(s *snapshot.Snapshot) {
+		s.Release = "" // of a build that is none
+		s.Member.DNSRefusal = "Unknown directive 'multicluster'"
+		s.Member.DNS.Deployment.Annotations = nil
+		s.Member.DNS.Deployment.Spec.Template.Spec.Containers[0].Image = "registry.example/k8s/coredns:v1.14.0"
+		s.Member.DNS.Config.Data["Corefile"] = "# BEGIN clusterset-dns: kubectl clusterset dns uninstall removes " +
+			"this block\nclusterset.local:53 {\n multicluster\n}\n# END clusterset-dns\n"
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x CoreDNS refuses its Corefile: Unknown directive",
+		"kubectl clusterset --context=east dns install --image=REGISTRY/coredns:VERSION"},
 	{"no Pod of CoreDNS runs", all, func(s *snapshot.Snapshot) {
 		s.Member.DNS.Deployment.Status.AvailableReplicas = 0
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")

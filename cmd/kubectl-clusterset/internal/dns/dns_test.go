@@ -707,31 +707,34 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back.
+// TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back. That of a mirror may be one that the user set.
 func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
-	here := load(t, "testdata/kubeadm.yaml", pods()...)
-	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
-	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Read(t.Context(), here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stock := s.original()
-	delete(s.Deployment.Annotations, platform.AnnotationImage)
-	s.container().Image = stock
-	if err := here.Update(t.Context(), s.Deployment); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Install(s, Wanted{}); err == nil || !strings.Contains(err.Error(), "--image") {
-		t.Errorf("the stock image is taken for ours: %v", err)
-	}
-	if got := s.Running(); got != "" {
-		t.Errorf("%s runs", got)
-	}
-	if s.Deployment = nil; s.Running() != "" { // our block is in the ConfigMap of a CoreDNS that nothing shows
-		t.Errorf("%s runs without a Deployment", s.Running())
+	const mirror = "registry.example/k8s/coredns:v1.14.0"
+	for _, back := range []string{"", mirror} {
+		here := load(t, "testdata/kubeadm.yaml", pods()...)
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stock := s.original()
+		delete(s.Deployment.Annotations, platform.AnnotationImage)
+		s.container().Image = cmp.Or(back, stock)
+		if err := here.Update(t.Context(), s.Deployment); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Install(s, Wanted{}); err == nil || !strings.Contains(err.Error(), "--image") {
+			t.Errorf("%s is taken for ours: %+v, %v", s.container().Image, p, err)
+		}
+		if got := s.Running(); got != back {
+			t.Errorf("%s runs", got)
+		}
+		if s.Deployment = nil; s.Running() != "" { // our block is in the ConfigMap of a CoreDNS that nothing shows
+			t.Errorf("%s runs without a Deployment", s.Running())
+		}
 	}
 }
 

@@ -112,6 +112,14 @@ func (s *State) Running() string {
 	return ""
 }
 
+// Kept returns the image that Install keeps if it gets none, or "". An upgrade may have brought one without our mark.
+func (s *State) Kept() string {
+	if s.Mode() == Replace && s.original() == "" {
+		return ""
+	}
+	return s.Running()
+}
+
 // Install returns what is missing for the zone to be answered, or why it cannot be. Without changes, it is installed.
 func Install(s *State, w Wanted) (*Plan, error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: cmp.Or(w.Mode, s.Mode())}
@@ -125,7 +133,7 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if was := s.Mode(); was != "" && was != p.Mode {
 		return nil, report.Fail("first: "+s.flags.Here(uninstall), "our CoreDNS is installed with --%s", was)
 	}
-	if p.Image = cmp.Or(w.Image, w.Release, s.Running()); p.Image == "" {
+	if p.Image = cmp.Or(w.Image, w.Release, s.Kept()); p.Image == "" {
 		return nil, report.Fail("--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages,
 			"this build of kubectl-clusterset has no released image")
 	}
