@@ -742,7 +742,9 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 func TestAStockImageThatCameLaterIsTheOriginal(t *testing.T) {
 	const newer = "registry.k8s.io/coredns/coredns:v1.99.0"
 	here := load(t, "testdata/kubeadm.yaml")
-	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	var said strings.Builder
+	r := &Runner{Cluster: here, Out: io.Discard,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
 	for what, last := range map[string]func() error{
 		"not installed again": func() error { return nil },
 		"installed again":     func() error { return r.Install(t.Context(), Wanted{Image: image}) },
@@ -763,6 +765,10 @@ func TestAStockImageThatCameLaterIsTheOriginal(t *testing.T) {
 		if s, err = Read(t.Context(), here); err != nil || s.container().Image != newer || s.original() != "" {
 			t.Errorf("%s: %s, instead of %q, %v", what, s.container().Image, s.original(), err)
 		}
+		if strings.Contains(said.String(), "restoring the image") != (what == "installed again") {
+			t.Errorf("%s: it says\n%s", what, &said)
+		}
+		said.Reset()
 	}
 }
 

@@ -418,8 +418,8 @@ func (p *Plan) custom(s *State, block string) error {
 }
 
 // Uninstall returns what restores the cluster as it was before Install.
-func Uninstall(s *State) (*Plan, error) {
-	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode(), Image: s.Running()}
+func Uninstall(s *State) (_ *Plan, err error) {
+	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode()}
 	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
 		after := s.Custom.DeepCopy()
 		delete(after.Data, customKey)
@@ -432,15 +432,13 @@ func Uninstall(s *State) (*Plan, error) {
 		after.Data[s.ConfigKey] = text
 		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
 	}
-	if p.Mode == Replace {
-		if original := s.original(); original != "" {
-			after := s.Deployment.DeepCopy()
-			if s.Running() != "" {
-				after = s.withImage(original)
-			}
-			delete(after.Annotations, platform.AnnotationImage)
-			p.Deployment = &Change{s.Deployment, after}
+	if original := s.original(); original != "" {
+		after := s.Deployment.DeepCopy()
+		if s.Running() != "" {
+			after = s.withImage(original)
 		}
+		delete(after.Annotations, platform.AnnotationImage)
+		p.Deployment = &Change{s.Deployment, after}
 	}
 	gives := func(o *unstructured.Unstructured) bool { // rights to the cluster's own CoreDNS; others share the role
 		return o.GetName() == "clusterset-dns:coredns" && (o.GetKind() == "ClusterRoleBinding" || p.Mode == "")
@@ -451,8 +449,7 @@ func Uninstall(s *State) (*Plan, error) {
 			"of our plugins that this command did not add, and it needs our image and rights")
 	}
 	if p.Mode == Replace {
-		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
-		p.Objects = all
+		p.Objects, err = manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
 		return p, err
 	}
 	if p.Mode == Beside {

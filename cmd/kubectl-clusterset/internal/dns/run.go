@@ -205,7 +205,9 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 		}
 	}
 	if p.Deployment != nil {
-		r.Say("%s: restoring the image of the cluster's DNS", r.Name)
+		if s.Running() != "" { // else only its mark goes
+			r.Say("%s: restoring the image of the cluster's DNS", r.Name)
+		}
 		if err := r.change(ctx, p.Deployment); err != nil {
 			return err
 		}
