@@ -40,8 +40,8 @@ type Config struct {
 	Hub          func() client.Client // nil until the hub's caches have synced
 	// Seen returns the facts that the agent has from the hub and from starting.
 	Seen func() health.Facts
-	// Rights returns which rights the agent lacks in this cluster and on the hub.
-	Rights func(context.Context) (here, onHub []string)
+	// Rights returns which rights the agent lacks in this cluster and on the hub. With an error, there may be more.
+	Rights func(context.Context) (here, onHub []string, err error)
 	// DNS asks the resolver of this Pod; nil outside a cluster.
 	DNS func(context.Context) error
 	Now func() time.Time
@@ -55,6 +55,7 @@ type Reporter struct {
 	dnsAt      time.Time
 	set        string   // that this cluster is a member of, as last read
 	here, hub  []string // missing rights
+	rights     error    // why there may be more
 	rightsNext time.Time
 }
 
@@ -172,13 +173,13 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		r.rightsNext = now
 	}
 	if !now.Before(r.rightsNext) {
-		r.here, r.hub = r.Rights(ctx)
+		r.here, r.hub, r.rights = r.Rights(ctx)
 		r.rightsNext = now.Add(2 * time.Minute)
 		if len(r.here)+len(r.hub) > 0 {
 			r.rightsNext = now.Add(interval)
 		}
 	}
-	f.MissingHere, f.MissingOnHub = r.here, r.hub
+	f.MissingHere, f.MissingOnHub, f.Rights = r.here, r.hub, r.rights
 	if r.DNS != nil && now.Sub(r.dnsAt) >= interval {
 		r.dns, r.dnsAt = health.DNS{Asked: true, Err: r.DNS(ctx)}, now
 	}

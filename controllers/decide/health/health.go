@@ -35,6 +35,7 @@ type Facts struct {
 	Cloned      bool  // another agent renews this member's Lease
 
 	MissingHere, MissingOnHub []string // rights
+	Rights                    error    // why others that are missing may not be known
 
 	Peers  []Peer
 	Ranges map[string]Ranges // of the members, by ID
@@ -87,9 +88,9 @@ func condition(of, reason, format string, args ...any) metav1.Condition {
 	case r.Remedy != "":
 		status = metav1.ConditionFalse
 	}
-	message := fmt.Sprintf(format, args...)
+	message := shorten(fmt.Sprintf(format, args...))
 	if r.Remedy != "" {
-		message = strings.TrimRight(shorten(message), ".") + ". " + URL(reason)
+		message = strings.TrimRight(message, ".") + ". " + URL(reason)
 	}
 	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
 }
@@ -189,6 +190,8 @@ func (f *Facts) permitted() metav1.Condition {
 		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster", list(f.MissingHere))
 	case len(f.MissingOnHub) > 0:
 		return condition(of, "RightsMissingOnHub", "This member may not %s on the hub", list(f.MissingOnHub))
+	case f.Rights != nil:
+		return condition(of, "RightsUnknown", "Whether the agent lacks a right is not known: %v", f.Rights)
 	}
 	return condition(of, "Complete", "The agent lacks no right.")
 }
