@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
 
 // write is a request of an audit log that changed something.
@@ -67,6 +68,9 @@ func forbidden(w write) string {
 			return "a member writes what is not its own"
 		}
 	case user == agents: // in its cluster
+		if w.Verb == "delete" && endsTraffic(ref.Resource, ref.Name) {
+			return "an agent deletes what carries the traffic of a name that is exported all the time"
+		}
 		switch ref.Resource {
 		case "services":
 			if w.Verb != "create" && !strings.HasPrefix(ref.Name, "derived-") {
@@ -98,6 +102,15 @@ func forbidden(w write) string {
 		}
 	}
 	return ""
+}
+
+// endsTraffic returns whether an object is the import, or its derived Service, of a name that some member exports at any
+// time: a new one cuts connections, though no answer shows that.
+func endsTraffic(resource, object string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return !slices.Contains(toggled, name) && (resource == "serviceimports" && object == name ||
+			resource == "services" && object == resolution.DerivedName(ns, name))
+	})
 }
 
 // readWrites calls f for every write from an offset of an audit log on, and returns where the next ones begin.

@@ -427,6 +427,8 @@ func TestForbiddenWrites(t *testing.T) {
 		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "",
 			"steady"),
 		one("admin", "delete", "services", "", "steady"), one(hubs, "update", "clusterprofiles", "status", "a"),
+		one(agents, "delete", "serviceimports", "", "shop"),
+		one(agents, "delete", "services", "", resolution.DerivedName(ns, "shop")),
 	} {
 		if why := forbidden(w); why != "" {
 			t.Errorf("%v: %s", w, why)
@@ -442,6 +444,8 @@ func TestForbiddenWrites(t *testing.T) {
 		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "",
 			sliceName("steady")),
 		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointpages", "", "0.steady.soak.a"),
+		one(agents, "delete", "serviceimports", "", "steady"),
+		one(agents, "delete", "services", "", resolution.DerivedName(ns, "steady")),
 	} {
 		if forbidden(w) == "" {
 			t.Errorf("%v is not forbidden", w)
