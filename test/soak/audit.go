@@ -148,10 +148,13 @@ func (w *world) auditAll() (n int, err error) {
 	}
 	for where, path := range logs {
 		next, err := readWrites(path, w.audited[where], func(one write) {
-			if strings.HasPrefix(one.User.Username, account) && one.refused() {
-				w.refusals = append(w.refusals, fmt.Sprintf("%s: %s: %s", where, one, one.ResponseStatus.Message))
+			if !strings.HasPrefix(one.User.Username, account) {
+				return
 			}
-			if !strings.HasPrefix(one.User.Username, account) || !one.succeeded() {
+			if w.skew != nil {
+				w.answered(where, one)
+			}
+			if !one.succeeded() {
 				return
 			}
 			n++

@@ -347,6 +347,11 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		"a condition of another day": {func(s *state, _ *truth) {
 			s.members["b"].exports[1].Generation = 2
 		}, "of generation 2"},
+		"a record held of another name than the refused one": {func(s *state, t *truth) {
+			t.refused = map[string]bool{"shop": true}
+			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld,
+				Status: "True"}}
+		}, "is held"},
 		"a record held": {func(s *state, _ *truth) {
 			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld,
 				Status: "True"}}
@@ -449,6 +454,95 @@ func TestForbiddenWrites(t *testing.T) {
 	} {
 		if forbidden(w) == "" {
 			t.Errorf("%v is not forbidden", w)
+		}
+	}
+}
+
+// TestU6RefusalsAreStated: each by its own condition or Event, of the right object, and nowhere else.
+func TestU6RefusalsAreStated(t *testing.T) {
+	one := func(where, user, verb, resource, name, message string) *refusal {
+		r := &refusal{where: where}
+		r.User.Username, r.Verb, r.ResponseStatus.Message = user, verb, message
+		r.ObjectRef.Resource, r.ObjectRef.Name = resource, name
+		return r
+	}
+	derived := resolution.DerivedName(ns, "steady")
+	said := []statement{
+		{"a", "", "Permitted False RightsMissingOnHub", "This member may not get/create futures on the hub. …"},
+		{"a", "steady.soak", "Ready False Failed", "Publishing failed, and is retried: too much"},
+		{"b", "steady.soak.a", "Held True Refused", "Copying the record failed. …: spec.new is invalid"},
+		{"b", "head-1.soak.a", "Event RecordRefused", "Copying the record failed. …: spec.new is invalid"},
+		{"b", "shop.soak.a", "Imported True ChangeRefused", "this cluster's API server refuses …"},
+		{"b", "steady.soak.a", "Imported False ImportRefused", "this cluster's API server refuses …"},
+		{"b", "steady.soak.a", "EndpointsImported False SliceRefused", "writing endpoints of cluster a …"},
+		{"b", "steady", "Event DNSEndpointRefused", "This cluster's API server refuses …"},
+	}
+	const rights = `futures is forbidden: User "x" cannot create resource "futures"`
+	for _, r := range []*refusal{
+		one("hub", peers+"a", "create", "futures", "", rights),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "steady.soak.a", "too much\nof it"),
+		one("a", agents, "create", "serviceexportrecords", "steady.soak.a", "too much"),
+		one("b", agents, "update", "serviceexportrecords", "steady.soak.a", "spec.new is invalid"),
+		one("b", agents, "create", "serviceexportrecords", "head-1.soak.a", "spec.new is invalid"),
+		one("b", agents, "update", "serviceimports", "shop", "no"),
+		one("b", agents, "create", "namespaces", ns, "no"),
+		one("b", agents, "update", "services", derived, "no"),
+		one("b", agents, "create", "endpointslices", derived+"-x", "no"),
+		one("b", agents, "create", "dnsendpoints", "clusterset-steady", "no"),
+	} {
+		if len(unstated([]*refusal{r}, said)) > 0 || !r.stated {
+			t.Errorf("%s: is stated", r)
+		}
+	}
+	for _, r := range []*refusal{
+		one("hub", peers+"b", "create", "futures", "", rights),
+		one("hub", peers+"a", "delete", "futures", "a", strings.ReplaceAll(rights, "create", "delete")),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "shop.soak.a", "too much"),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "steady.soak.a", "another reason"),
+		one("a", agents, "update", "serviceexportrecords", "steady.soak.b", "spec.new is invalid"),
+		one("b", agents, "update", "serviceexportrecords", "steady.soak.a", "another reason"),
+		one("a", agents, "update", "serviceimports", "shop", "no"),
+		one("b", agents, "update", "serviceimports", "quarrel", "no"),
+		one("b", agents, "create", "endpointslices", resolution.DerivedName(ns, "shop")+"-x", "no"),
+		one("b", agents, "patch", "memberships", "membership", "no"),
+		one("hub", hubs, "create", "leases", "", rights),
+	} {
+		if len(unstated([]*refusal{r}, said)) == 0 || len(unstated([]*refusal{r}, nil)) == 0 {
+			t.Errorf("%s: is not stated", r)
+		}
+	}
+}
+
+// TestWhatIsTakenIsRefusedNoMore: for rights, only the same verb shows that.
+func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
+	w := &world{tape: &tape{reel: &reel{out: bufio.NewWriter(io.Discard), say: func(string) {}}}}
+	write := func(verb, name string, code int, message string) {
+		one := write{Verb: verb}
+		one.ObjectRef.Resource, one.ObjectRef.Name = "serviceexportrecords", name
+		one.ResponseStatus.Code, one.ResponseStatus.Message = code, message
+		w.answered("hub", one)
+	}
+	const rights = `User "x" cannot create resource "serviceexportrecords"`
+	for _, c := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { write("update", "x.soak.a", 422, "too much") }, "x"},
+		{func() { write("update", "x.soak.a", 409, "conflict") }, "x"},
+		{func() { write("create", "", 403, rights) }, "x 403"},
+		{func() { write("update", "y.soak.a", 200, "") }, "x 403"},
+		{func() { write("create", "x.soak.a", 201, "") }, ""},
+	} {
+		c.do()
+		have := ""
+		for name := range w.refusedNames() {
+			have = name + have
+		}
+		if slices.ContainsFunc(w.refusals, (*refusal).byRights) {
+			have += " 403"
+		}
+		if have != c.want {
+			t.Errorf("refused are %q, want %q", have, c.want)
 		}
 	}
 }

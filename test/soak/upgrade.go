@@ -14,13 +14,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -36,7 +33,6 @@ type skew struct {
 	is       map[string]release // by part; the first release where there is none
 	snapshot string             // of the hub, and what it had
 	then     map[string]release
-	reported int // refusals
 }
 
 // part is what has a version of its own: a program, or manifests.
@@ -260,13 +256,7 @@ func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
 		}
 		snapshot := s.snapshot
 		s.snapshot = ""
-		if err := w.Hub.Restore(ctx, snapshot); err != nil {
-			return err
-		}
-		// A server that has not read its roles yet refuses everybody. Nobody needs to say that.
-		_, err := w.auditAll()
-		s.reported = len(w.refusals)
-		return err
+		return w.Hub.Restore(ctx, snapshot)
 	}
 	return f
 }
@@ -414,50 +404,8 @@ func (w *world) examine(ctx context.Context, p plan, what string, before []strin
 	for _, one := range wrong {
 		w.tape.fail("after %s: %s", what, one)
 	}
-	if _, auditErr := w.auditAll(); auditErr != nil || err != nil {
-		return errors.Join(err, auditErr)
+	if err != nil {
+		return err
 	}
-	for _, refusal := range w.refusals[w.skew.reported:] {
-		w.tape.note("refused: %s", refusal)
-		if !w.said(ctx) {
-			w.tape.fail("after %s nobody says in a sentence that this was refused: %s", what, refusal)
-		}
-	}
-	w.skew.reported = len(w.refusals)
-	return nil
-}
-
-// said returns whether a condition of a Membership or of a ServiceExport is False, or a copy is held, with a message.
-func (w *world) said(ctx context.Context) bool {
-	for _, m := range w.members {
-		var membership hubv1alpha1.Membership
-		if err := m.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &membership); err != nil {
-			return false
-		}
-		var exports mcsv1beta1.ServiceExportList
-		if err := m.List(ctx, &exports, client.InNamespace(ns)); err != nil {
-			return false
-		}
-		var copies hubv1alpha1.ServiceExportRecordList
-		if err := m.List(ctx, &copies, client.InNamespace(kube.SystemNamespace)); err != nil {
-			return false
-		}
-		all := [][]metav1.Condition{membership.Status.Conditions}
-		for i := range exports.Items {
-			all = append(all, exports.Items[i].Status.Conditions)
-		}
-		for i := range copies.Items {
-			all = append(all, copies.Items[i].Status.Conditions)
-		}
-		for _, c := range slices.Concat(all...) {
-			bad := metav1.ConditionFalse
-			if c.Type == hubv1alpha1.ConditionHeld {
-				bad = metav1.ConditionTrue
-			}
-			if c.Status == bad && c.Type != string(mcsv1beta1.ServiceExportConditionConflict) && c.Message != "" {
-				return true
-			}
-		}
-	}
-	return false
+	return w.allStated(ctx, what)
 }
