@@ -38,6 +38,7 @@ type skew struct {
 // part is what has a version of its own: a program, or manifests.
 type part struct {
 	name, at string
+	by       string                  // the command that applies all of it, if there is one
 	turn     func(to release) *fault // a step, without its name
 }
 
@@ -75,22 +76,25 @@ func partTurned(w *world, r *rand.Rand, _ *member) *fault {
 func (w *world) findParts() (out []part) {
 	const crds = "deploy/crds/"
 	out = append(out,
-		part{"the hub's CRDs", "", w.applied(w.Hub, crds+"hub/hub*.yaml", crds+"record/hub*.yaml",
+		part{"the hub's CRDs", "", "init", w.applied(w.Hub, crds+"hub/hub*.yaml", crds+"record/hub*.yaml",
 			crds+"inventory/multi*.yaml")},
-		part{"the hub's policies and rights", "", w.applied(w.Hub, "deploy/hub/[^k]*.yaml", "deploy/hub/member/m*.yaml",
+		part{"the hub's policies and rights", "", "init", w.applied(w.Hub, "deploy/hub/[^k]*.yaml",
 			"deploy/hub/clusterset/role.yaml", "deploy/hub/clusterset/flow*.yaml", "deploy/hub/controller/role.yaml")},
-		part{"the hub's controller", "", w.restarted(w.controller, func() *fault {
+		part{"the members' rights on the hub", "", "", w.applied(w.Hub, "deploy/hub/member/m*.yaml")},
+		part{"the hub's controller", "", "", w.restarted(w.controller, func() *fault {
 			return controllerKilled(w, w.chance, nil)
 		})})
 	for _, m := range w.members {
 		out = append(out,
-			part{"the CRDs of", m.ID, w.applied(m.Cluster, crds+"multi*.yaml", crds+"record/hub*.yaml",
+			part{"the CRDs of", m.ID, "join", w.applied(m.Cluster, crds+"multi*.yaml", crds+"record/hub*.yaml",
 				crds+"about/about*.yaml", crds+"member/hub*.yaml")},
-			part{"the policies and rights of", m.ID, w.applied(m.Cluster, "deploy/member/rbac.yaml",
+			part{"the policies and rights of", m.ID, "join", w.applied(m.Cluster, "deploy/member/rbac.yaml",
 				"deploy/member/users.yaml", "deploy/member/derived.yaml", "deploy/member/agent.yaml",
-				"deploy/member/identity.yaml", "deploy/coredns/role/role.yaml", "deploy/coredns/binding.yaml")},
-			part{"the agent of", m.ID, w.restarted(m.Agent, func() *fault { return w.killAgent("", m, 0) })},
-			part{"the DNS of", m.ID, func(to release) *fault {
+				"deploy/member/identity.yaml")},
+			part{"CoreDNS's rights of", m.ID, "", w.applied(m.Cluster, "deploy/coredns/role/role.yaml",
+				"deploy/coredns/binding.yaml")},
+			part{"the agent of", m.ID, "", w.restarted(m.Agent, func() *fault { return w.killAgent("", m, 0) })},
+			part{"the DNS of", m.ID, "", func(to release) *fault {
 				f := dnsKilled(w, w.chance, m)
 				start := f.repair
 				f.hold = w.between(w.chance, 0, 2)
@@ -174,9 +178,7 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 		at:   m.ID,
 		begin: func(ctx context.Context) error {
 			for _, p := range s.parts {
-				if args[0] == "init" && p.at == "" && p.name != "the hub's controller" ||
-					args[0] == "join" && p.at == m.ID && strings.HasPrefix(p.name, "the CRDs") ||
-					args[0] == "join" && p.at == m.ID && strings.HasPrefix(p.name, "the policies") {
+				if p.by == args[0] && (p.at == "" || p.at == m.ID) {
 					s.is[p.name+p.at] = by
 				}
 			}
