@@ -2,7 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -509,6 +512,45 @@ func TestU6RefusalsAreStated(t *testing.T) {
 	} {
 		if len(unstated([]*refusal{r}, said)) == 0 || len(unstated([]*refusal{r}, nil)) == 0 {
 			t.Errorf("%s: is not stated", r)
+		}
+	}
+}
+
+// TestU7BrokenCommandsAreFound: what begins as a report may have ended otherwise.
+func TestU7BrokenCommandsAreFound(t *testing.T) {
+	ended := func(code string) error { return exec.Command("sh", "-c", "exit "+code).Run() }
+	const report = "ClusterSet clusterset: 2 members, 1 error\n"
+	for _, c := range []struct {
+		out  string
+		err  error
+		want string
+	}{
+		{report, nil, ""}, {report, ended("1"), ""}, {"Cluster a of ClusterSet clusterset: well", ended("2"), ""},
+		{report + "panic: index out of range\n\ngoroutine 1 [running]:", ended("2"), "it panics"},
+		{report, ended("3"), "it ends with another code"}, {report, context.Canceled, "it ends with another code"},
+		{"Error: no such host", ended("1"), "it reports nothing"},
+		{"Cluster b of ClusterSet clusterset: well", ended("2"), "it reports nothing"},
+	} {
+		if why := broken(c.out, c.err, "a"); why != c.want && (c.want == "" || !strings.HasPrefix(why, c.want)) {
+			t.Errorf("%q, %v: %q, want %q", c.out, c.err, why, c.want)
+		}
+	}
+}
+
+// TestU7FindingsOfDoctorAreFound, other than those that the laboratory always has.
+func TestU7FindingsOfDoctorAreFound(t *testing.T) {
+	const one, conflict = `{"outcomes":[{"check":"x","findings":[%s]}]}`, `{"check":"conflict","about":["steady.soak"%s]}`
+	for finding, want := range map[string]int{
+		``: 0, `{"check":"credentials"}`: 0, fmt.Sprintf(conflict, ""): 0, fmt.Sprintf(conflict, `,"quarrel.soak"`): 0,
+		`{"check":"drift"}`: 1, fmt.Sprintf(conflict, `,"shop.soak"`): 1,
+	} {
+		if got, err := findings(fmt.Sprintf(one, finding)); err != nil || len(got) != want {
+			t.Errorf("%s: %q, %v; want %d", finding, got, err, want)
+		}
+	}
+	for _, report := range []string{"{}", "Error: no such host"} {
+		if _, err := findings(report); err == nil {
+			t.Errorf("%q is a report", report)
 		}
 	}
 }

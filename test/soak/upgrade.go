@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -189,14 +190,70 @@ func commandRun(w *world, r *rand.Rand, m *member) *fault {
 	}
 }
 
-// run runs a command of a version for a member. status and doctor end with 1 or 2 after a report with findings.
-func (w *world) run(ctx context.Context, by release, m *member, args ...string) {
+// run runs a command of a version for a member, and fails if it does not end as it should.
+func (w *world) run(ctx context.Context, by release, m *member, args ...string) (out string) {
 	out, err := w.command(ctx, by, append(args, "--context="+m.ID)...)
-	headlines := []string{"ClusterSet " + lab.HubNamespace, "Cluster " + m.ID + " of ClusterSet " + lab.HubNamespace}
-	reports := func(headline string) bool { return strings.HasPrefix(out, headline+": ") }
-	if err != nil && !slices.ContainsFunc(headlines, reports) {
-		w.tape.fail("%s of %s for %s: %v:\n%s", args[0], by.name, m.ID, err, out)
+	if why := broken(out, err, m.ID); why != "" {
+		w.tape.fail("%s of %s for %s: %s: %v:\n%s", strings.Join(args, " "), by.name, m.ID, why, err, out)
 	}
+	return out
+}
+
+// broken tells why a command has not ended as it should: status and doctor end with 1 or 2 after a report with findings,
+// and so does Go's runtime after a panic.
+func broken(out string, err error, member string) string {
+	var exit *exec.ExitError
+	reports := func(begin string) bool { return strings.HasPrefix(out, begin) }
+	switch {
+	case strings.Contains(out, "panic: ") || strings.Contains(out, "goroutine "):
+		return "it panics"
+	case err == nil:
+		return ""
+	case !errors.As(err, &exit) || exit.ExitCode() != 1 && exit.ExitCode() != 2:
+		return "it ends with another code"
+	case !slices.ContainsFunc([]string{"ClusterSet " + lab.HubNamespace + ": ",
+		"Cluster " + member + " of ClusterSet " + lab.HubNamespace + ": ", "{"}, reports):
+		return "it reports nothing"
+	}
+	return ""
+}
+
+// examined fails on what doctor of a version finds, other than what the laboratory always has.
+func (w *world) examined(ctx context.Context, by release, m *member) {
+	out := w.run(ctx, by, m, "doctor", "--hub-context=hub", "-o", "json")
+	wrong, err := findings(out)
+	if err != nil {
+		w.tape.fail("doctor of %s for %s: %v:\n%s", by.name, m.ID, err, out)
+	}
+	for _, what := range wrong {
+		w.tape.fail("doctor of %s finds in %s: %s", by.name, m.ID, what)
+	}
+}
+
+// findings are those of a report of doctor, without those on credentials, which agents of the laboratory have from a
+// file, and on names about which its users disagree.
+func findings(report string) (out []string, err error) {
+	var doctor struct {
+		Outcomes []struct {
+			Findings []struct {
+				Check, What string
+				About       []string
+			}
+		}
+	}
+	err = json.Unmarshal([]byte(report), &doctor)
+	if err == nil && len(doctor.Outcomes) == 0 {
+		err = errors.New("it has no check")
+	}
+	agreed := func(name string) bool { return name != "steady."+ns && name != "quarrel."+ns }
+	for _, o := range doctor.Outcomes {
+		for _, f := range o.Findings {
+			if f.Check != "credentials" && (f.Check != "conflict" || slices.ContainsFunc(f.About, agreed)) {
+				out = append(out, f.Check+": "+f.What)
+			}
+		}
+	}
+	return out, err
 }
 
 // command runs kubectl-clusterset of a version.
@@ -368,6 +425,9 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			w.run(ctx, by, m, "status", "--hub-context=hub")
 			w.run(ctx, by, m, "doctor", "--hub-context=hub")
 		}
+	}
+	for _, m := range w.members {
+		w.examined(ctx, w.skew.releases[1], m)
 	}
 	return nil
 }
