@@ -288,6 +288,9 @@ func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
 	return f
 }
 
+// restored names the step after which watches of the hub may begin anew a minute later (patient).
+const restored = "the hub is restored"
+
 // hubSavedOrRestored takes a snapshot of the hub, and the next time goes back to it.
 func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
 	s := w.skew
@@ -301,7 +304,7 @@ func hubSavedOrRestored(w *world, _ *rand.Rand, _ *member) *fault {
 		return f
 	}
 	f = hubRestored(w, w.chance, nil)
-	f.hold = 0
+	f.name, f.hold = restored, 0
 	f.begin = func(context.Context) error { return nil }
 	f.repair = func(ctx context.Context) error {
 		w.oracle.HubAway(time.Now())
@@ -400,7 +403,11 @@ func (w *world) walk(ctx context.Context, steps int) error {
 		if err != nil {
 			return err
 		}
-		return w.examine(ctx, p, what, before)
+		limit := converge
+		if slices.ContainsFunc(faults, func(f *fault) bool { return f.name == restored }) {
+			limit = p.patient
+		}
+		return w.examine(ctx, limit, what, before)
 	}
 	for range steps {
 		if err := step(w.choose(t)...); err != nil {
@@ -447,13 +454,16 @@ func (w *world) imports(ctx context.Context) (out []string, err error) {
 
 // examine fails if after a step not all is as it was and as the users want it, or if somebody was refused something and
 // does not say so.
-func (w *world) examine(ctx context.Context, p plan, what string, before []string) error {
-	w.users.Lock()
+func (w *world) examine(ctx context.Context, limit time.Duration, what string, before []string) error {
+	done := time.Now()
+	w.users.Lock() // one of them may wait for what has just begun again
 	defer w.users.Unlock()
-	if _, err := w.settle(ctx, time.Now(), p.patient); err != nil {
-		w.tape.fail("after %s not all is right after %v: %v", what, p.patient, err)
+	if took, err := w.settle(ctx, done, limit); err != nil {
+		w.tape.fail("after %s not all is right after %v: %v", what, limit, err)
+	} else {
+		w.tape.note("right again after %v", took.Round(10*time.Millisecond))
 	}
-	wrong, _, err := w.until(ctx, p.patient)
+	wrong, _, err := w.until(ctx, patient)
 	if err != nil {
 		return err
 	}
