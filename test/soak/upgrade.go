@@ -14,11 +14,15 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -26,6 +30,9 @@ import (
 type release struct{ name, root string }
 
 func (r release) program(name string) string { return filepath.Join(r.root, "bin", name) }
+
+// future is the name of the release of test/upgrade/future.patch.
+const future = "future"
 
 // skew is which part has which version.
 type skew struct {
@@ -271,16 +278,20 @@ func (w *world) command(ctx context.Context, of release, args ...string) (out st
 	return string(text), err
 }
 
-// newSettings has the hub's admin set a field and a value of the ClusterSet that only a later version knows (U2).
-// Nothing that they say counts here, and CRDs of this version refuse them.
+// newSettings has the hub's admin set a field and a value of the ClusterSet that only a later version knows (U2), once
+// the hub has its CRDs. Nothing that they say counts here.
 func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
+	if w.skew.has(w.skew.parts[0]).name != future {
+		return nil
+	}
 	f := &fault{name: "later settings of the ClusterSet", repair: func(context.Context) error { return nil }}
 	f.begin = func(ctx context.Context) error {
 		set := &hubv1alpha1.ClusterSet{}
 		set.Namespace, set.Name = lab.HubNamespace, lab.HubNamespace
 		later := []byte(`{"spec":{"future":"a setting","lease":{"mostSilent":"Ask"}}}`)
 		err := w.hub.Patch(ctx, set, client.RawPatch(types.MergePatchType, later))
-		if apierrors.IsInvalid(err) {
+		if apierrors.IsInvalid(err) { // the CRDs went back in the same step
+			w.tape.note("refused: %s: %v", f.name, err)
 			return nil
 		}
 		return err
@@ -414,18 +425,54 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			return err
 		}
 	}
-	// At the end, all agents start again, after the CRDs: only then they write what those dropped before (SPEC U5).
+	// Up, all agents start again after the CRDs: only then they write what those dropped before (SPEC U5).
 	isAgent := func(p part) bool { return strings.HasPrefix(p.name, "the agent") }
 	agents := slices.DeleteFunc(slices.Clone(w.skew.parts), func(p part) bool { return !isAgent(p) })
+	first, second := w.skew.releases[0], w.skew.releases[1]
 	for _, part := range append(slices.DeleteFunc(slices.Clone(w.skew.parts), isAgent), agents...) {
-		if to := w.skew.releases[1]; isAgent(part) || w.skew.has(part) != to {
-			if err := step(w.skew.turned(part, to)); err != nil {
+		if isAgent(part) || w.skew.has(part) != second {
+			if err := step(w.skew.turned(part, second)); err != nil {
 				return err
 			}
 		}
 	}
+	if err := w.atRest(ctx, t, p, second); err != nil {
+		return err
+	}
+	for _, m := range w.members {
+		w.examined(ctx, second, m)
+	}
+	if w.chance.IntN(2) == 0 {
+		return nil
+	}
+	for _, i := range w.chance.Perm(len(w.skew.parts)) {
+		if err := step(w.skew.turned(w.skew.parts[i], first)); err != nil {
+			return err
+		}
+	}
+	return w.atRest(ctx, t, p, first)
+}
+
+// atRest looks at what there is once every part has a version.
+func (w *world) atRest(ctx context.Context, t *tally, p plan, is release) error {
 	if err := w.quiet(ctx, t, p); err != nil {
 		return err
+	}
+	var wrong []string
+	for began := time.Now(); time.Since(began) < patient; {
+		lacks, err := w.lacks(ctx, is)
+		if wrong = lacks; err != nil {
+			return err
+		}
+		if len(wrong) == 0 {
+			break
+		}
+		if err := sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	for _, what := range wrong {
+		w.tape.fail("all parts are %s: %s", is.name, what)
 	}
 	for _, by := range w.skew.releases {
 		for _, m := range w.members {
@@ -433,10 +480,71 @@ func (w *world) walk(ctx context.Context, steps int) error {
 			w.run(ctx, by, m, "doctor", "--hub-context=hub")
 		}
 	}
-	for _, m := range w.members {
-		w.examined(ctx, w.skew.releases[1], m)
-	}
 	return nil
+}
+
+// lacks tells what is not there of what a version of all parts comes to: members that lack nothing, and, of
+// test/upgrade/future.patch, all that it writes (SPEC U4, U5).
+func (w *world) lacks(ctx context.Context, is release) (out []string, err error) {
+	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("Future"))
+	records := func(in string, c client.Client, namespace string) error {
+		var list unstructured.UnstructuredList
+		list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("ServiceExportRecordList"))
+		if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
+			if spec["withdrawn"] != true && spec["future"] == nil {
+				bad("record %s in %s lacks the field", list.Items[i].GetName(), in)
+			}
+		}
+		return nil
+	}
+	for _, r := range w.refusals {
+		if is == w.skew.releases[1] && r.what() == "serviceexportrecords" {
+			bad("this was refused, and has not been written since: %s", r)
+		}
+	}
+	for _, m := range w.members {
+		var membership hubv1alpha1.Membership
+		if err := m.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &membership); err != nil {
+			return nil, err
+		}
+		for _, kind := range []string{hubv1alpha1.ConditionMembershipReady, hubv1alpha1.ConditionPermitted} {
+			if c := meta.FindStatusCondition(membership.Status.Conditions, kind); c == nil || c.Status != "True" {
+				bad("Membership of %s: %s is %v", m.ID, kind, c)
+			}
+		}
+		if is.name != future {
+			continue
+		}
+		if meta.FindStatusCondition(membership.Status.Conditions, "Future") == nil {
+			bad("Membership of %s lacks the condition", m.ID)
+		}
+		var lease coordinationv1.Lease
+		key := client.ObjectKey{Namespace: lab.HubNamespace, Name: m.ID}
+		if err := w.hub.Get(ctx, key, &lease); err != nil {
+			return nil, err
+		}
+		if lease.Annotations["clusterset-dns.io/future"] == "" {
+			bad("Lease of %s lacks the annotation", m.ID)
+		}
+		if err := w.hub.Get(ctx, key, object); apierrors.IsNotFound(err) {
+			bad("Future of %s is not there", m.ID)
+		} else if err != nil {
+			return nil, err
+		}
+		if err := records(m.ID, m, kube.SystemNamespace); err != nil {
+			return nil, err
+		}
+	}
+	if is.name == future {
+		err = records("the hub", w.hub, lab.HubNamespace)
+	}
+	return out, err
 }
 
 // imports are, by member, the imports of names that are exported all the time: their UIDs, VIPs and clusters.
