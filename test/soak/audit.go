@@ -104,8 +104,8 @@ func forbidden(w write) string {
 	return ""
 }
 
-// endsTraffic returns whether an object is the import, or its derived Service, of a name that some member exports at any
-// time: a new one cuts connections, though no answer shows that.
+// endsTraffic returns whether an object is the import or the derived Service of a name that users always export. A new
+// one cuts connections, though no answer shows that.
 func endsTraffic(resource, object string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return !slices.Contains(toggled, name) && (resource == "serviceimports" && object == name ||

@@ -27,7 +27,7 @@ type truth struct {
 	members   []string
 	exporters map[string]map[string][]string // name → cluster → addresses
 	vips      map[pair]string
-	refused   map[string]bool // names of which a record is refused: what that changes is no failure
+	refused   map[string]bool // names with a refused record: what that changes is no failure
 }
 
 func (w *world) truth() *truth {

@@ -539,7 +539,8 @@ func TestU7BrokenCommandsAreFound(t *testing.T) {
 
 // TestU7FindingsOfDoctorAreFound, other than those that the laboratory always has.
 func TestU7FindingsOfDoctorAreFound(t *testing.T) {
-	const one, conflict = `{"outcomes":[{"check":"x","findings":[%s]}]}`, `{"check":"conflict","about":["steady.soak"%s]}`
+	const one = `{"outcomes":[{"check":"x","findings":[%s]}]}`
+	const conflict = `{"check":"conflict","about":["steady.soak"%s]}`
 	for finding, want := range map[string]int{
 		``: 0, `{"check":"credentials"}`: 0, fmt.Sprintf(conflict, ""): 0, fmt.Sprintf(conflict, `,"quarrel.soak"`): 0,
 		`{"check":"drift"}`: 1, fmt.Sprintf(conflict, `,"shop.soak"`): 1,

@@ -53,7 +53,7 @@ func (w *world) answered(where string, one write) {
 	}
 }
 
-// refusedNames are the names of which a record is refused: it is not everywhere what its exporter has.
+// refusedNames are the names with a refused record, which is not everywhere what its exporter has.
 func (w *world) refusedNames() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range w.refusals {

@@ -206,8 +206,8 @@ func (w *world) run(ctx context.Context, by release, m *member, args ...string) 
 	return out
 }
 
-// broken tells why a command has not ended as it should: status and doctor end with 1 or 2 after a report with findings,
-// and so does Go's runtime after a panic.
+// broken returns why a command has not ended as it should. status and doctor end with 1 or 2 after a report with
+// findings, and Go's runtime with 2 after a panic.
 func broken(out string, err error, member string) string {
 	var exit *exec.ExitError
 	reports := func(begin string) bool { return strings.HasPrefix(out, begin) }
@@ -299,7 +299,7 @@ func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
 	return f
 }
 
-// restored names the step after which watches of the hub may begin anew a minute later (patient).
+// restored names the step after which a watch of the hub may wait for a minute before it lists again (patient).
 const restored = "the hub is restored"
 
 // hubSavedOrRestored takes a snapshot of the hub, and the next time goes back to it.
@@ -483,8 +483,8 @@ func (w *world) atRest(ctx context.Context, t *tally, p plan, is release) error 
 	return nil
 }
 
-// lacks tells what is not there of what a version of all parts comes to: members that lack nothing, and, of
-// test/upgrade/future.patch, all that it writes (SPEC U4, U5).
+// lacks returns what is wrong once every part has a version: a member that lacks something and, of future, what it
+// should have written and has not (SPEC U4, U5).
 func (w *world) lacks(ctx context.Context, is release) (out []string, err error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	object := &unstructured.Unstructured{}
