@@ -31,6 +31,9 @@ type release struct{ name, root string }
 
 func (r release) program(name string) string { return filepath.Join(r.root, "bin", name) }
 
+// hubCRDs is the name of a part.
+const hubCRDs = "the hub's CRDs"
+
 // future is the name of the release of test/upgrade/future.patch.
 const future = "future"
 
@@ -80,27 +83,41 @@ func partTurned(w *world, r *rand.Rand, _ *member) *fault {
 	return s.turned(p, to)
 }
 
-// findParts lists the parts, in the order that docs/operate.md recommends.
-func (w *world) findParts() (out []part) {
+// findParts lists the parts, in the order that docs/operate.md recommends. Manifests that are the same in both versions
+// are no part.
+func (w *world) findParts() (out []part, err error) {
 	const crds = "deploy/crds/"
-	out = append(out,
-		part{"the hub's CRDs", "", "init", w.applied(w.Hub, crds+"hub/hub*.yaml", crds+"record/hub*.yaml",
-			crds+"inventory/multi*.yaml")},
-		part{"the hub's policies and rights", "", "init", w.applied(w.Hub, "deploy/hub/[^k]*.yaml",
-			"deploy/hub/clusterset/role.yaml", "deploy/hub/clusterset/flow*.yaml", "deploy/hub/controller/role.yaml")},
-		part{"the members' rights on the hub", "", "", w.applied(w.Hub, "deploy/hub/member/m*.yaml")},
-		part{"the hub's controller", "", "", w.restarted(w.controller, func() *fault {
-			return controllerKilled(w, w.chance, nil)
-		})})
+	applied := func(name, at, by string, on *lab.ControlPlane, patterns ...string) {
+		first, failed := manifests(w.skew.releases[0], patterns)
+		second, failed2 := manifests(w.skew.releases[1], patterns)
+		if err = errors.Join(err, failed, failed2); first != second {
+			out = append(out, part{name, at, by, func(to release) *fault {
+				begin := func(ctx context.Context) error {
+					if to == w.skew.releases[0] {
+						return on.Apply(ctx, first)
+					}
+					return on.Apply(ctx, second)
+				}
+				return &fault{begin: begin, repair: func(context.Context) error { return nil }}
+			}})
+		}
+	}
+	applied(hubCRDs, "", "init", w.Hub, crds+"hub/hub*.yaml", crds+"record/hub*.yaml", crds+"inventory/multi*.yaml")
+	applied("the hub's policies and rights", "", "init", w.Hub, "deploy/hub/[^k]*.yaml",
+		"deploy/hub/clusterset/role.yaml", "deploy/hub/clusterset/flow*.yaml", "deploy/hub/controller/role.yaml")
+	applied("the members' rights on the hub", "", "", w.Hub, "deploy/hub/member/m*.yaml")
+	out = append(out, part{"the hub's controller", "", "", w.restarted(w.controller, func() *fault {
+		return controllerKilled(w, w.chance, nil)
+	})})
 	for _, m := range w.members {
+		applied("the CRDs of", m.ID, "join", m.Cluster, crds+"multi*.yaml", crds+"record/hub*.yaml",
+			crds+"about/about*.yaml", crds+"member/hub*.yaml")
+		applied("the policies and rights of", m.ID, "join", m.Cluster, "deploy/member/rbac.yaml",
+			"deploy/member/users.yaml", "deploy/member/derived.yaml", "deploy/member/agent.yaml",
+			"deploy/member/identity.yaml")
+		applied("CoreDNS's rights of", m.ID, "", m.Cluster, "deploy/coredns/role/role.yaml",
+			"deploy/coredns/binding.yaml")
 		out = append(out,
-			part{"the CRDs of", m.ID, "join", w.applied(m.Cluster, crds+"multi*.yaml", crds+"record/hub*.yaml",
-				crds+"about/about*.yaml", crds+"member/hub*.yaml")},
-			part{"the policies and rights of", m.ID, "join", w.applied(m.Cluster, "deploy/member/rbac.yaml",
-				"deploy/member/users.yaml", "deploy/member/derived.yaml", "deploy/member/agent.yaml",
-				"deploy/member/identity.yaml")},
-			part{"CoreDNS's rights of", m.ID, "", w.applied(m.Cluster, "deploy/coredns/role/role.yaml",
-				"deploy/coredns/binding.yaml")},
 			part{"the agent of", m.ID, "", w.restarted(m.Agent, func() *fault { return w.killAgent("", m, 0) })},
 			part{"the DNS of", m.ID, "", func(to release) *fault {
 				f := dnsKilled(w, w.chance, m)
@@ -113,7 +130,32 @@ func (w *world) findParts() (out []part) {
 				return f
 			}})
 	}
-	return out
+	return out, err
+}
+
+// manifests are the files of a version that match patterns, as an admin applies them.
+func manifests(of release, patterns []string) (string, error) {
+	var all []string
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(of.root, pattern))
+		if err != nil || len(files) == 0 {
+			return "", fmt.Errorf("no file is %s: %w", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			if !strings.Contains(string(text), "CLUSTER-ID") {
+				all = append(all, string(text))
+				continue
+			}
+			for _, id := range clusters {
+				all = append(all, strings.ReplaceAll(string(text), "CLUSTER-ID", id))
+			}
+		}
+	}
+	return strings.Join(all, "\n---\n"), nil
 }
 
 // restarted makes steps that run another build of a controller. It ends as by a kubelet, or is killed, and sometimes
@@ -137,38 +179,6 @@ func (w *world) restarted(c *lab.Controller, make func() *fault) func(release) *
 			return c.Start(ctx)
 		}
 		return f
-	}
-}
-
-// applied makes steps that apply manifests as an admin does: the files of a checkout that match patterns.
-func (w *world) applied(on *lab.ControlPlane, patterns ...string) func(release) *fault {
-	return func(to release) *fault {
-		return &fault{
-			begin: func(ctx context.Context) error {
-				var all []string
-				for _, pattern := range patterns {
-					files, err := filepath.Glob(filepath.Join(to.root, pattern))
-					if err != nil || len(files) == 0 {
-						return fmt.Errorf("no file is %s: %w", pattern, err)
-					}
-					for _, file := range files {
-						text, err := os.ReadFile(file)
-						if err != nil {
-							return err
-						}
-						if !strings.Contains(string(text), "CLUSTER-ID") {
-							all = append(all, string(text))
-							continue
-						}
-						for _, id := range clusters {
-							all = append(all, strings.ReplaceAll(string(text), "CLUSTER-ID", id))
-						}
-					}
-				}
-				return on.Apply(ctx, strings.Join(all, "\n---\n"))
-			},
-			repair: func(context.Context) error { return nil },
-		}
 	}
 }
 
@@ -281,7 +291,7 @@ func (w *world) command(ctx context.Context, of release, args ...string) (out st
 // newSettings has the hub's admin set a field and a value of the ClusterSet that only a later version knows (U2), once
 // the hub has its CRDs. Nothing that they say counts here.
 func newSettings(w *world, _ *rand.Rand, _ *member) *fault {
-	if w.skew.has(w.skew.parts[0]).name != future {
+	if w.skew.is[hubCRDs].name != future {
 		return nil
 	}
 	f := &fault{name: "later settings of the ClusterSet", repair: func(context.Context) error { return nil }}
@@ -362,7 +372,9 @@ func upgrade(ctx context.Context, list string, steps int, seed uint64) error {
 	}
 	defer w.end()
 	w.skew, w.kinds = s, upgraded
-	s.parts = w.findParts()
+	if s.parts, err = w.findParts(); err != nil {
+		return err
+	}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.watchLeases(looking)
@@ -483,12 +495,38 @@ func (w *world) atRest(ctx context.Context, t *tally, p plan, is release) error 
 	return nil
 }
 
-// lacks returns what is wrong once every part has a version: a member that lacks something and, of future, what it
-// should have written and has not (SPEC U4, U5).
+// lacks returns what is wrong once every part has a version: a record that is refused still, a member that lacks
+// something and, of future, what should have been written.
 func (w *world) lacks(ctx context.Context, is release) (out []string, err error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("Future"))
+	for _, r := range w.refusals {
+		if is == w.skew.releases[1] && r.what() == "serviceexportrecords" {
+			out = append(out, fmt.Sprintf("this was refused, and has not been written since: %s", r))
+		}
+	}
+	for _, m := range w.members {
+		var membership hubv1alpha1.Membership
+		if err := m.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &membership); err != nil {
+			return nil, err
+		}
+		all := membership.Status.Conditions
+		for _, kind := range []string{hubv1alpha1.ConditionMembershipReady, hubv1alpha1.ConditionPermitted} {
+			if !meta.IsStatusConditionTrue(all, kind) {
+				out = append(out, fmt.Sprintf("%s of %s is %v", kind, m.ID, meta.FindStatusCondition(all, kind)))
+			}
+		}
+		if is.name == future && meta.FindStatusCondition(all, "Future") == nil {
+			out = append(out, "the Membership of "+m.ID+" lacks the condition")
+		}
+	}
+	if is.name == future {
+		lacks, err := w.lacksFuture(ctx)
+		return append(out, lacks...), err
+	}
+	return out, nil
+}
+
+// lacksFuture returns what test/upgrade/future.patch should have written outside of Memberships (SPEC U4, U5).
+func (w *world) lacksFuture(ctx context.Context) (out []string, err error) {
 	records := func(in string, c client.Client, namespace string) error {
 		var list unstructured.UnstructuredList
 		list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("ServiceExportRecordList"))
@@ -498,53 +536,32 @@ func (w *world) lacks(ctx context.Context, is release) (out []string, err error)
 		for i := range list.Items {
 			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
 			if spec["withdrawn"] != true && spec["future"] == nil {
-				bad("record %s in %s lacks the field", list.Items[i].GetName(), in)
+				out = append(out, fmt.Sprintf("record %s in %s lacks the field", list.Items[i].GetName(), in))
 			}
 		}
 		return nil
 	}
-	for _, r := range w.refusals {
-		if is == w.skew.releases[1] && r.what() == "serviceexportrecords" {
-			bad("this was refused, and has not been written since: %s", r)
-		}
+	if err := records("the hub", w.hub, lab.HubNamespace); err != nil {
+		return nil, err
 	}
 	for _, m := range w.members {
-		var membership hubv1alpha1.Membership
-		if err := m.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &membership); err != nil {
-			return nil, err
-		}
-		for _, kind := range []string{hubv1alpha1.ConditionMembershipReady, hubv1alpha1.ConditionPermitted} {
-			if c := meta.FindStatusCondition(membership.Status.Conditions, kind); c == nil || c.Status != "True" {
-				bad("Membership of %s: %s is %v", m.ID, kind, c)
-			}
-		}
-		if is.name != future {
-			continue
-		}
-		if meta.FindStatusCondition(membership.Status.Conditions, "Future") == nil {
-			bad("Membership of %s lacks the condition", m.ID)
-		}
 		var lease coordinationv1.Lease
+		var object unstructured.Unstructured
+		object.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind("Future"))
 		key := client.ObjectKey{Namespace: lab.HubNamespace, Name: m.ID}
-		if err := w.hub.Get(ctx, key, &lease); err != nil {
+		err := w.hub.Get(ctx, key, &object)
+		if apierrors.IsNotFound(err) {
+			out = append(out, "there is no Future of "+m.ID)
+			err = nil
+		}
+		if err := errors.Join(err, w.hub.Get(ctx, key, &lease), records(m.ID, m, kube.SystemNamespace)); err != nil {
 			return nil, err
 		}
 		if lease.Annotations["clusterset-dns.io/future"] == "" {
-			bad("Lease of %s lacks the annotation", m.ID)
-		}
-		if err := w.hub.Get(ctx, key, object); apierrors.IsNotFound(err) {
-			bad("Future of %s is not there", m.ID)
-		} else if err != nil {
-			return nil, err
-		}
-		if err := records(m.ID, m, kube.SystemNamespace); err != nil {
-			return nil, err
+			out = append(out, "the Lease of "+m.ID+" lacks the annotation")
 		}
 	}
-	if is.name == future {
-		err = records("the hub", w.hub, lab.HubNamespace)
-	}
-	return out, err
+	return out, nil
 }
 
 // imports are, by member, the imports of names that are exported all the time: their UIDs, VIPs and clusters.
