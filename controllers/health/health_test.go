@@ -205,3 +205,29 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestP5ReadyOnTheHubIsOfOneMoment: a hub that answers after the agent has looked does not get what was before.
+func TestP5ReadyOnTheHubIsOfOneMoment(t *testing.T) {
+	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+	profile := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}}
+	hub := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(profile).WithStatusSubresource(profile).Build()
+	looks := 0
+	r := New(Config{
+		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
+		Seen: func() health.Facts {
+			looks++
+			return health.Facts{Fresh: looks > 1, Hub: "https://hub"}
+		},
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		Now:    time.Now,
+	})
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Get(t.Context(), client.ObjectKeyFromObject(profile), profile); err != nil {
+		t.Fatal(err)
+	}
+	if len(profile.Status.Conditions) > 0 {
+		t.Errorf("the hub has answered, and shows %+v", profile.Status.Conditions)
+	}
+}

@@ -56,6 +56,7 @@ type Reporter struct {
 	set        string   // that this cluster is a member of, as last read
 	here, hub  []string // missing rights
 	rights     error    // why there may be more
+	shown      bool     // the hub showed this agent's own renewals when Ready was decided
 	rightsNext time.Time
 }
 
@@ -102,6 +103,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	if err != nil {
 		return ready, err
 	}
+	r.shown = facts.Fresh && !facts.Cloned
 	conditions := health.Decide(&facts)
 	ready = conditions[len(conditions)-1]
 	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
@@ -132,7 +134,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 // mirror writes the condition Ready as MemberReady to this member's ClusterProfile. It returns how long it must wait.
 func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Duration, error) {
 	hub := r.Hub()
-	if hub == nil || r.Seen().Cloned || !r.Seen().Fresh {
+	if hub == nil || !r.shown {
 		return 0, nil
 	}
 	name := types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster}
