@@ -574,6 +574,7 @@ func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
 		{func() { write("update", "x.soak.a", 409, "conflict") }, "x"},
 		{func() { write("create", "", 403, rights) }, "x 403"},
 		{func() { write("update", "y.soak.a", 200, "") }, "x 403"},
+		{func() { write("create", "z.soak.a", 409, "exists") }, "x"},
 		{func() { write("create", "x.soak.a", 201, "") }, ""},
 	} {
 		c.do()

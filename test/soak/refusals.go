@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -43,14 +44,14 @@ func (r *refusal) isOf(where string, o write) bool {
 // answered keeps what a server refuses, and forgets what it takes.
 func (w *world) answered(where string, one write) {
 	same := func(r *refusal) bool { return r.isOf(where, one) }
-	switch {
-	case one.succeeded():
-		w.refusals = slices.DeleteFunc(w.refusals, same)
-	case one.refused() && !slices.ContainsFunc(w.refusals, same):
+	if one.refused() && !slices.ContainsFunc(w.refusals, same) {
 		r := &refusal{write: one, where: where}
 		w.refusals = append(w.refusals, r)
 		w.tape.note("refused: %s", r)
 	}
+	w.refusals = slices.DeleteFunc(w.refusals, func(r *refusal) bool { // who meets a conflict has the right
+		return same(r) && (one.succeeded() || r.byRights() && one.ResponseStatus.Code == http.StatusConflict)
+	})
 }
 
 // refusedNames are the names with a refused record, which is not everywhere what its exporter has.
