@@ -176,7 +176,7 @@ func (w *world) allStated(ctx context.Context, what string) error {
 		if len(left) == 0 {
 			return nil
 		}
-		if time.Since(began) > 2*time.Minute+10*time.Second {
+		if time.Since(began) > 2*time.Minute+30*time.Second {
 			for _, r := range left {
 				w.tape.fail("after %s nobody states what was refused (U6): %s", what, r)
 				r.stated = true // once
