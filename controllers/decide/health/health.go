@@ -186,6 +186,9 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 func (f *Facts) permitted() metav1.Condition {
 	const of = hubv1alpha1.ConditionPermitted
 	switch {
+	case len(f.MissingHere) > 0 && len(f.MissingOnHub) > 0:
+		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster, nor %s on the hub",
+			list(f.MissingHere), list(f.MissingOnHub))
 	case len(f.MissingHere) > 0:
 		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster", list(f.MissingHere))
 	case len(f.MissingOnHub) > 0:

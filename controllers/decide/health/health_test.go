@@ -102,6 +102,11 @@ func TestDecide(t *testing.T) {
 			f.MissingHere = []string{"a", "b", "c", "d", "e", "f"}
 			return f
 		}(), says: "a, b, c, d and 2 more in this cluster"},
+		{reason: "RightsMissingHere", facts: func() *Facts {
+			f := well()
+			f.MissingHere, f.MissingOnHub = []string{"create services"}, []string{"create leases"}
+			return f
+		}(), says: "may not create services in this cluster, nor create leases on the hub. "},
 		{reason: "RightsMissingOnHub", facts: func() *Facts {
 			f := well()
 			f.MissingOnHub = []string{"create leases"}
