@@ -23,7 +23,7 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Cloned, env.Contested and env.Held.
+// env.Cloned, env.Contested and env.Held.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	restart := func(why string) { env.Restart(why) } // set when the agent starts
 	beat := heartbeat.New(heartbeat.Config{
@@ -39,28 +39,25 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 		},
 		Answered: env.Answered, ListAgain: env.ListAgain,
 	})
-	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
-	env.Cloned, env.Contested = beat.Cloned, beat.Contested
-	live := sources.New(sources.Config{Member: env.Member, HubSeen: env.HubSeen, Dial: env.Dial, Home: env.Home})
+	env.Fresh, env.Cloned, env.Contested = beat.Fresh, beat.Cloned, beat.Contested
+	live := sources.New(sources.Config{Member: env.Member, HubSeen: beat.HubSeen, Dial: env.Dial, Home: env.Home})
 	env.Held = live.Held
-	addresses := clustersetips.New(clustersetips.Config{Member: env.Member, Served: env.Served})
+	addresses := clustersetips.New(env.Member)
 	imports := serviceimport.New(serviceimport.Config{Member: env.Member, Addresses: addresses, Gateways: env.Gateways})
 	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
 		serviceexport.New(serviceexport.Config{Member: env.Member, Lease: beat, Pages: cmp.Or(env.Pages, pages.OfHub)}),
 		imports,
-		servicecidrs.New(servicecidrs.Config{Member: env.Member, Served: env.Served}),
+		servicecidrs.New(env.Member),
 		beat.Controller(),
 		live.Controller(),
-		external.New(external.Config{Member: env.Member, Fresh: env.Fresh}),
+		external.New(env.Member),
 		membership.New(membership.Config{
 			Member: env.Member, Version: env.Version, Restart: restart, Contested: env.Contested,
 		}),
 	}
 	if env.DNSEndpointZone != "" {
-		list = append(list, dnsendpoint.New(
-			dnsendpoint.Config{Member: env.Member, Zone: env.DNSEndpointZone, Served: env.Served},
-		))
+		list = append(list, dnsendpoint.New(dnsendpoint.Config{Member: env.Member, Zone: env.DNSEndpointZone}))
 	}
 	return list
 }

@@ -128,9 +128,11 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	if err != nil {
 		return err
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var a *agent.Agent
 	options := agentOptions(f, kinds)
-	if err := elect(&options, local, "clusterset-controller", func() bool { return a.Contested() }); err != nil {
+	if err := elect(&options, local, "clusterset-controller", func() bool { return a.Contested() }, end); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(local, options)

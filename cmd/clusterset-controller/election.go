@@ -27,8 +27,9 @@ const (
 )
 
 // elect makes the manager's replicas elect a leader. The identity is the pod's name: a container that crashed leads
-// again at once. contested returns whether another leader is known to be at work.
-func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool) error {
+// again at once. contested returns whether another leader is known to be at work. end is called for a leader once
+// another one has led.
+func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool, end func(error)) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool
 	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = true, name, kube.SystemNamespace
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = new(leaderDuration), new(leaderDeadline), new(leaderRetry)
 	o.LeaderElectionReleaseOnCancel = true // the program ends with its manager
-	o.LeaderElectionResourceLockInterface = &lock{contested: contested, Interface: &resourcelock.LeaseLock{
+	o.LeaderElectionResourceLockInterface = &lock{contested: contested, end: end, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
 		Client:     clients.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host},
@@ -55,6 +56,7 @@ func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool
 type lock struct {
 	resourcelock.Interface
 	contested func() bool
+	end       func(error) // ends the process at once: leader election would try again for leaderDeadline
 	held      atomic.Bool
 	lost      atomic.Bool // another replica has led since: what this one knows is older than what that has published
 }
@@ -64,9 +66,14 @@ var errLost = errors.New("another replica has led since")
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && record.HolderIdentity != l.Identity() && l.held.Swap(false) {
-		l.lost.Store(true) // another one holds it, or has released it
+		l.setLost() // another one holds it, or has released it
 	}
 	return record, raw, err
+}
+
+func (l *lock) setLost() {
+	l.lost.Store(true)
+	l.end(errLost)
 }
 
 // Create implements resourcelock.Interface. After an error nothing is held: the LeaseLock then has no Lease, and fails
@@ -77,7 +84,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	}
 	err := l.Interface.Create(ctx, record)
 	if l.held.Swap(err == nil) && apierrors.IsAlreadyExists(err) {
-		l.lost.Store(true) // another one has created it since it was deleted
+		l.setLost() // another one has created it since it was deleted
 	}
 	return err
 }

@@ -39,6 +39,7 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 		err       error
 		contested bool
 		stays     bool
+		ends      bool // at once
 	}{
 		"no connection":     {err: refused, stays: true},
 		"no answer in time": {err: context.DeadlineExceeded, stays: true},
@@ -51,7 +52,7 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 		"no permission":                    {err: apierrors.NewForbidden(resource, "x", errors.New("no"))},
 		"another is at work":               {err: refused, contested: true},
 		"never held":                       {err: refused, before: func(l *lock, _ *scripted) { l.held.Store(false) }},
-		"seen with another": {err: refused, before: func(l *lock, s *scripted) {
+		"seen with another": {err: refused, ends: true, before: func(l *lock, s *scripted) {
 			s.holder = "other"
 			_, _, _ = l.Get(t.Context())
 		}},
@@ -59,15 +60,15 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			s.holder = "me"
 			_, _, _ = l.Get(t.Context())
 		}},
-		"another has led since, and is gone": {before: func(l *lock, s *scripted) {
+		"another has led since, and is gone": {ends: true, before: func(l *lock, s *scripted) {
 			s.holder = "other"
 			_, _, _ = l.Get(t.Context())
 		}},
-		"another has led since, and has released it": {before: func(l *lock, s *scripted) {
+		"another has led since, and has released it": {ends: true, before: func(l *lock, s *scripted) {
 			s.holder = ""
 			_, _, _ = l.Get(t.Context())
 		}},
-		"another has recreated it": {before: func(l *lock, s *scripted) {
+		"another has recreated it": {ends: true, before: func(l *lock, s *scripted) {
 			s.err = apierrors.NewAlreadyExists(resource, "x")
 			_ = l.Create(t.Context(), mine)
 			s.holder, s.err = "other", nil
@@ -82,8 +83,8 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) },
 		},
 	} {
-		s := &scripted{}
-		l := &lock{Interface: s, contested: func() bool { return c.contested }}
+		s, ended := &scripted{}, false
+		l := &lock{Interface: s, contested: func() bool { return c.contested }, end: func(error) { ended = true }}
 		if err := l.Create(t.Context(), mine); err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +94,9 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 		s.err = c.err
 		if err := l.Update(t.Context(), mine); (err == nil) != c.stays {
 			t.Errorf("%s: %v, want that it stays: %v", name, err, c.stays)
+		}
+		if ended != c.ends {
+			t.Errorf("%s: the process ends at once: %v", name, ended)
 		}
 	}
 }

@@ -61,9 +61,12 @@ func hubCommand(ctx context.Context, logger logr.Logger, args []string) error {
 	if err != nil {
 		return err
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	options := hubOptions(f, kinds)
 	// A leader whose API server does not answer cannot write: it does no harm beside another one.
-	if err := elect(&options, cfg, clusterset.LeaseHubPrefix+f.namespace, func() bool { return false }); err != nil {
+	never := func() bool { return false }
+	if err := elect(&options, cfg, clusterset.LeaseHubPrefix+f.namespace, never, end); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cfg, options)

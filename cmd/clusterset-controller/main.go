@@ -106,7 +106,7 @@ func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 		HealthProbeBindAddress: a.probes,
 		PprofBindAddress:       a.pprof,
 		Cache: cache.Options{
-			NewInformer:      relist.NewInformer,
+			NewInformer:      new(relist.Lists).NewInformer,
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
 	}
@@ -134,7 +134,11 @@ func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, l
 		return err
 	}
 	mgr.GetLogger().Info("starting", "version", version)
-	return mgr.Start(ctx)
+	err = mgr.Start(ctx)
+	if cause := context.Cause(ctx); err == nil && errors.Is(cause, errLost) {
+		return cause
+	}
+	return err
 }
 
 // serveMetrics serves /metrics while mgr runs. Every series has the labels (ID6).

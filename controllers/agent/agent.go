@@ -48,13 +48,11 @@ import (
 // Scheme returns a scheme with every kind that an agent reads or writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
-		inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(s))
-	}
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(s))
 	return s
 }
 
@@ -87,8 +85,7 @@ type Agent struct {
 	access   atomic.Pointer[access]
 	ready    atomic.Bool
 	optional []optional
-	absent   map[string]error       // why what is optional is not used, by name; written before the controllers start
-	waiting  atomic.Pointer[string] // why this cluster is not a member
+	absent   map[string]error // why what is optional is not used, by name; written before the controllers start
 	gate     *membership.Gate
 	seen     seen // for the Membership
 	health   *health.Reporter
@@ -108,7 +105,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		started: map[string]controller.Controller{},
 		absent:  map[string]error{},
 	}
-	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
+	events, err := kube.NewEvents(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +119,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 				}
 				return nil
 			},
-			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: kube.Recorder(events),
+			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: events,
 		},
 		HubNow:          func() client.Reader { return a.linked.Load().reader },
 		ListAgain:       a.lists.Again,
@@ -153,7 +150,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.list = append(a.list, a.health.Controller())
-	errs := []error{metrics.Registry.Register(newCollector(a))}
+	errs := []error{metrics.Registry.Register(&collector{a})}
 	for _, c := range a.list {
 		for _, m := range c.Metrics {
 			errs = append(errs, metrics.Registry.Register(m))
@@ -170,8 +167,9 @@ func (a *Agent) Ready() error {
 	default:
 		return nil
 	}
-	if why := a.waiting.Load(); why != nil {
-		return errors.New("not a member: " + *why)
+	var why error
+	if a.seen.set(func(s *seen) { why = s.notMember }); why != nil {
+		return fmt.Errorf("not a member: %w", why)
 	}
 	if !a.ready.Load() {
 		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")

@@ -62,7 +62,6 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 	}), nil
 }
 
-// factsOf returns what an agent has seen.
 func factsOf(a *Agent) (f decide.Facts) {
 	a.seen.set(func(s *seen) { f.Answer, f.Renewal, f.NotMember = s.answer, s.renewal, s.notMember })
 	cfg, err := a.hub()

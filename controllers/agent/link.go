@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"reflect"
 	"sync"
 	"time"
@@ -71,26 +72,24 @@ func (a *Agent) openLink(ctx context.Context) (*link, error) {
 func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster, error) {
 	// A function of its own makes a transport, and connections, of its own.
 	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	hub, err := cluster.New(cfg, func(o *cluster.Options) {
-		o.Scheme = a.mgr.GetScheme()
-		o.Logger = a.log
-		o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
-		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-		o.Cache.NewInformer = a.lists.NewInformer
-	})
+	dialed, err := a.dialAt(ctx, cfg) // what is returned has no timeout, which would end its watches
 	if err == nil {
-		err = servedByHub(ctx, hub.GetAPIReader(), a.HubNamespace)
+		err = servedByHub(ctx, dialed, a.HubNamespace)
 	}
 	if err != nil {
 		return nil, membership.ExplainRefusal(err)
 	}
-	uncached, err := client.New(cfg, client.Options{
-		Scheme: hub.GetScheme(), HTTPClient: hub.GetHTTPClient(), Mapper: hub.GetRESTMapper(),
-	})
-	if err == nil {
-		_, err = a.gate.Claim(ctx, uncached)
+	if _, err := a.gate.Claim(ctx, dialed); err != nil {
+		return nil, err
 	}
-	return hub, err
+	return cluster.New(cfg, func(o *cluster.Options) {
+		o.Scheme = a.mgr.GetScheme()
+		o.Logger = a.log
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return dialed.RESTMapper(), nil }
+		o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
+		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		o.Cache.NewInformer = a.lists.NewInformer
+	})
 }
 
 // attemptTimeout is how long one attempt of what the agent waits for may take.
@@ -122,12 +121,19 @@ func hubKinds(namespace string) []kind {
 }
 
 // served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is
-// decided on a kind that is not there. An API server that is busy is asked for all of them at once.
+// decided on a kind that is not there. An API server that is busy is asked for all but the first at once. Of one that is
+// silent each would wait for the discovery of the one before.
 func served(ctx context.Context, api client.Reader, kinds []kind) error {
+	list := func(k kind) error {
+		return api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1))
+	}
+	if err := list(kinds[0]); err != nil {
+		return err
+	}
 	errs := make([]error, len(kinds))
 	var all sync.WaitGroup
-	for i, k := range kinds {
-		all.Go(func() { errs[i] = api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)) })
+	for i, k := range kinds[1:] {
+		all.Go(func() { errs[i] = list(k) })
 	}
 	all.Wait()
 	for _, err := range errs {
@@ -217,9 +223,19 @@ func (a *Agent) newAccess() *rest.Config {
 // tryAccess ends the agent if the hub can be reached with another kubeconfig: the next process uses that. If it cannot,
 // the link stays.
 func (a *Agent) tryAccess(ctx context.Context, cfg *rest.Config) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	_, err := a.connect(ctx, cfg)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := a.connect(attempt, cfg)
+		answered <- err
+	}()
+	var err error
+	select {
+	case <-ctx.Done(): // discovery would go on: it takes no context
+		return
+	case err = <-answered:
+	}
 	if err == nil {
 		a.env.Restart("the hub's kubeconfig has another address, authority or credential")
 		return

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -62,5 +63,37 @@ func TestDiscoveryOfASilentHubEndsWithItsCaller(t *testing.T) {
 	err = hub.List(ctx, &hubv1alpha1.ClusterSetList{})
 	if took := time.Since(began); err == nil || took > 5*time.Second {
 		t.Errorf("%v after %v", err, took)
+	}
+}
+
+// TestAnAttemptToConnectEndsInTime, and with the agent: of a hub that is silent.
+func TestAnAttemptToConnectEndsInTime(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	cfg := &rest.Config{Host: "https://" + silent.Addr().String()}
+	a := &Agent{mgr: schemed{}, log: logr.Discard()}
+	for name, attempt := range map[string]func(){
+		"in time": func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := a.connect(ctx, rest.CopyConfig(cfg)); err == nil {
+				t.Error("it is connected")
+			}
+		},
+		"with the agent": func() {
+			ctx, stop := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, stop)
+			a.tryAccess(ctx, rest.CopyConfig(cfg))
+		},
+	} {
+		began := time.Now()
+		attempt()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("not %s: it took %v", name, took)
+		}
 	}
 }

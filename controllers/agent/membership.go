@@ -56,12 +56,18 @@ func versionReader(cfg *rest.Config) (func(context.Context) (string, error), err
 	}, nil
 }
 
-// dial returns an uncached client of the hub. No request of it takes longer than an attempt, or than ctx has left.
+// dial returns an uncached client of the hub, for one attempt.
 func (a *Agent) dial(ctx context.Context) (client.Client, error) {
 	cfg, err := a.hub()
 	if err != nil {
 		return nil, err
 	}
+	return a.dialAt(ctx, cfg)
+}
+
+// dialAt is dial with a given access. No request takes longer than an attempt, or than ctx has left.
+func (a *Agent) dialAt(ctx context.Context, cfg *rest.Config) (client.Client, error) {
+	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = attemptTimeout // also of discovery
 	if end, limited := ctx.Deadline(); limited {
 		cfg.Timeout = max(min(cfg.Timeout, time.Until(end)), 1) // 0 would be none
@@ -109,23 +115,31 @@ func (a *Agent) token() (string, error) {
 // enter waits until this cluster is a member. Meanwhile it reports the reason in the log, in the
 // readiness check and in the Membership.
 func (a *Agent) enter(ctx context.Context) error {
+	asked, dial := false, a.gate.Hub
+	a.gate.Hub = func(ctx context.Context) (client.Client, error) {
+		asked = true
+		return dial(ctx)
+	}
 	return kube.Await(
 		ctx,
 		a.log.WithValues("remedy", "kubectl clusterset doctor"),
 		"membership",
 		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
 		func(attempt context.Context) error {
+			asked = false
 			err := a.gate.Enter(attempt)
-			a.seen.set(func(s *seen) { s.answer, s.notMember = err, err })
+			a.seen.set(func(s *seen) {
+				s.notMember = err
+				if asked {
+					s.answer = err
+				}
+			})
 			if err == nil {
-				a.waiting.Store(nil)
 				return nil
 			}
 			if errors.Is(err, membership.ErrIdentity) {
 				a.env.Restart(err.Error())
 			}
-			reason := err.Error()
-			a.waiting.Store(&reason)
 			report, cancel := context.WithTimeout(ctx, attemptTimeout) // the attempt may have used up its own
 			defer cancel()
 			if _, failed := a.health.Report(report); failed != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,16 +18,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and
-// clusterset (ID6).
-type collector struct {
-	a      *Agent
-	labels prometheus.Labels
-}
-
-func newCollector(a *Agent) *collector {
-	return &collector{a, prometheus.Labels{"cluster": a.Cluster, "clusterset": a.HubNamespace}}
-}
+// collector shows what an agent knows, beside controller-runtime's own metrics. The program adds cluster and clusterset
+// to every series (ID6).
+type collector struct{ a *Agent }
 
 // Describe implements prometheus.Collector. It names no metric: Collect does.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
@@ -59,7 +51,7 @@ func (c *collector) gauge(ch chan<- prometheus.Metric, name, help string, value 
 	for label := range slices.Chunk(labels, 2) {
 		names, values = append(names, label[0]), append(values, label[1])
 	}
-	desc := prometheus.NewDesc("clusterset_agent_"+name, help, names, c.labels)
+	desc := prometheus.NewDesc("clusterset_agent_"+name, help, names, nil)
 	ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, values...)
 }
 
@@ -151,16 +143,16 @@ func readiness(conditions []metav1.Condition, ready string) string {
 
 // sources shows the other members, as this cluster has seen them.
 func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
-	var list coordinationv1.LeaseList
-	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}) {
+	leases, err := kube.Sources(ctx, c.a.env.Local)
+	if err != nil {
 		return
 	}
 	c.gauge(ch, "sources_held", "1 while most other members do not renew their Leases, and none of them expires by "+
 		"its Lease because of that.", boolean(c.a.env.Held()))
-	for i := range list.Items {
-		lease := &list.Items[i]
-		if lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource]) || lease.Spec.RenewTime == nil {
-			continue // edited by hand: two of one source would make the whole page fail
+	for i := range leases {
+		lease := &leases[i]
+		if lease.Spec.RenewTime == nil {
+			continue // edited by hand
 		}
 		source := lease.Labels[liveness.LabelSource]
 		c.gauge(ch, "source_live", "1 while another member is live, 0 while it is expired in this cluster.",

@@ -35,9 +35,9 @@ func observed(token string, local ...client.Object) *Agent {
 	a.env = &kube.Env{
 		Member: kube.Member{
 			Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
+			Fresh: func() bool { return true },
 		},
-		Fresh: func() bool { return true }, Cloned: func() bool { return false },
-		Held: func() bool { return false },
+		Cloned: func() bool { return false }, Held: func() bool { return false },
 	}
 	a.ready.Store(true)
 	return a
@@ -53,12 +53,11 @@ func cached(objects ...client.Object) client.Client {
 	return b.Build()
 }
 
-// shown is every series of an agent, by its name and the value of its label, if it has one beside cluster and
-// clusterset.
+// shown is every series of an agent, by its name and the values of its labels.
 func shown(t *testing.T, a *Agent) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(newCollector(a))
+	r.MustRegister(&collector{a})
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -69,17 +68,9 @@ func shown(t *testing.T, a *Agent) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name, id := strings.TrimPrefix(f.GetName(), "clusterset_agent_"), 0
+			name := strings.TrimPrefix(f.GetName(), "clusterset_agent_")
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "cluster" && l.GetValue() == "east" ||
-					l.GetName() == "clusterset" && l.GetValue() == "prod" {
-					id++
-				} else {
-					name += "/" + l.GetValue()
-				}
-			}
-			if id != 2 {
-				t.Errorf("%v: every series bears cluster and clusterset (ID6)", m)
+				name += "/" + l.GetValue()
 			}
 			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
@@ -189,8 +180,8 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	a := observed("")
 	now := start
 	a.env.Events = unheard{}
-	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
-	observer := sources.New(sources.Config{Member: a.env.Member, HubSeen: a.env.HubSeen})
+	a.env.Hub, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }
+	observer := sources.New(sources.Config{Member: a.env.Member, HubSeen: a.env.Now})
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
 			if _, err := observer.Reconcile(

@@ -102,7 +102,9 @@ func TestNewCredentialsThatDoNotWorkAreStated(t *testing.T) {
 	closed.Close()
 	works, given := &rest.Config{Host: "https://works"}, &rest.Config{Host: "https://" + closed.Addr().String()}
 	a := &Agent{mgr: schemed{}, hub: func() (*rest.Config, error) { return given, nil }}
-	a.env = &kube.Env{Fresh: func() bool { return true }, Cloned: func() bool { return false }}
+	a.env = &kube.Env{
+		Member: kube.Member{Fresh: func() bool { return true }}, Cloned: func() bool { return false },
+	}
 	a.linked.Store(&link{config: works})
 	a.log = logr.Discard()
 	a.env.Restart = func(string) { t.Error("it ends for credentials that do not work") }

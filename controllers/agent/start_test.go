@@ -29,7 +29,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -200,7 +202,7 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 	queue := priorityqueue.New[reconcile.Request]("ahead")
 	defer queue.ShutDown()
 	asks := ahead{
-		handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)),
+		handler.EnqueueRequestsFromMapFunc(kube.Named(client.ObjectKeyFromObject)),
 		func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" },
 	}
 	for _, name := range []string{"a", "changed", "b"} {
@@ -250,6 +252,27 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 		reported := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionHubReachable)
 		if err != nil || reported == nil || reported.Status != "False" {
 			t.Errorf("%+v, %v", m, err)
+		}
+	})
+}
+
+// TestTheHubAnswersWhatItIsAsked: what this cluster lacks for its membership is no answer of the hub.
+func TestTheHubAnswersWhatItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := &aboutv1beta1.ClusterProperty{}
+		id.Name, id.Spec.Value = clusterset.PropertyID, "west"
+		local := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(id).Build()
+		a := &Agent{log: logr.Discard(), gate: &membership.Gate{Cluster: "east", Given: true, Local: local}}
+		a.health = health.New(health.Config{
+			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
+			Seen:   func() decide.Facts { return decide.Facts{} },
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = a.enter(ctx) // it ends with ctx
+		if a.seen.answer != nil || a.seen.notMember == nil {
+			t.Errorf("the hub's answer is %v; not admitted because of %v", a.seen.answer, a.seen.notMember)
 		}
 	})
 }

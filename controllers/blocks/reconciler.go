@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,28 +25,26 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-type Config = kube.HubEnv
-
 // New returns the controller. All its watches map to one request, so that passes never run in parallel.
-func New(c Config) kube.Controller {
-	single := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: c.Namespace} })
+func New(env kube.HubEnv) kube.Controller {
+	single := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: env.Namespace} })
 	return kube.Controller{
-		Name:     "blocks",
-		NeedsHub: true,
+		Name: "blocks",
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: single},
 			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: single},
 		},
-		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(writeInterval), writeBurst)},
+		Reconciler: &reconciler{HubEnv: env, budget: rate.NewLimiter(rate.Every(writeInterval), writeBurst)},
 	}
 }
 
 type reconciler struct {
-	Config
+	kube.HubEnv
 	budget      *rate.Limiter // of writes to the ClusterSet's status
 	started     bool          // a pass has read the ClusterSet
 	known       []hubv1alpha1.Block
@@ -153,8 +152,8 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 
 // cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API
 // server, so that a member that has just joined again keeps its blocks.
-func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (map[string]bool, error) {
-	present := map[string]bool{}
+func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (sets.Set[string], error) {
+	present := sets.Set[string]{}
 	name := func(name string) string { return name }
 	err := r.addOwners(ctx, inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile"), name, present)
 	if err != nil {
@@ -169,38 +168,27 @@ func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (map[string]bo
 			return nil, err
 		}
 	}
-	cleaned := map[string]bool{}
-	for _, id := range ids {
-		if !present[id] {
-			cleaned[id] = true
-		}
-	}
-	return cleaned, nil
+	return sets.New(ids...).Difference(present), nil
 }
 
 // addOwners adds the owners of all objects of a kind, which owner derives from their names. It reads only metadata, in
 // pages.
 func (r *reconciler) addOwners(
-	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners map[string]bool,
+	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners sets.Set[string],
 ) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	return kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
-		owners[owner(o.GetName())] = true
+		owners.Insert(owner(o.GetName()))
 		return nil
 	}, client.InNamespace(r.Namespace))
 }
 
 // setConditions sets the given conditions, and removes those that this controller no longer sets.
-func setConditions(set *hubv1alpha1.ClusterSet, conditions []metav1.Condition, now metav1.Time) {
-	present := map[string]bool{}
-	for _, c := range conditions {
-		present[c.Type] = true
-		c.LastTransitionTime, c.ObservedGeneration = now, set.Generation
-		meta.SetStatusCondition(&set.Status.Conditions, c)
-	}
+func setConditions(set *hubv1alpha1.ClusterSet, wanted []metav1.Condition, now metav1.Time) {
+	set.Status.Conditions, _ = conditions.Set(set.Status.Conditions, wanted, set.Generation, now)
 	for _, kind := range []string{hubv1alpha1.ConditionBlocksGranted, hubv1alpha1.ConditionPoolsValid} {
-		if !present[kind] {
+		if meta.FindStatusCondition(wanted, kind) == nil {
 			meta.RemoveStatusCondition(&set.Status.Conditions, kind)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // rig is a hub in memory, and the controller beside it.
@@ -68,7 +69,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 }
 
 func (r *rig) restart() {
-	r.controller = New(Config{
+	r.controller = New(kube.HubEnv{
 		Namespace: "set", Now: func() time.Time { return r.clock }, Events: r, Hub: r.hub, Live: r.hub,
 	}).Reconciler
 }

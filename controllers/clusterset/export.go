@@ -42,7 +42,6 @@ type PortKey struct {
 	Number   int32
 }
 
-// Key returns the protocol and number of a port.
 func (p Port) Key() PortKey { return PortKey{p.Protocol, p.Number} }
 
 // Port is one port of an exported Service.

@@ -35,7 +35,6 @@ func RecordName(service, namespace, cluster string) string {
 // dots is the number of dots before the cluster ID in the name of a record, by kind.
 var dots = map[string]int{"ServiceExportRecord": 2, "EndpointPage": 3}
 
-// RecordKinds returns the kinds of records on the hub.
 func RecordKinds() []string { return slices.Sorted(maps.Keys(dots)) }
 
 // RecordOwner returns the cluster ID at the end of a record's name, or "". The CRD enforces that ID. kind is one of

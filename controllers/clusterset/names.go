@@ -1,10 +1,6 @@
 package clusterset
 
-import (
-	"slices"
-
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-)
+import inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 
 // The ClusterProperties of a member (K2149).
 const (
@@ -44,6 +40,11 @@ const FinalizerVIPs = "clusterset-dns.io/vips-in-use"
 // ClusterManager is the spec.clusterManager.name of our ClusterProfiles (K4322).
 const ClusterManager = "clusterset-dns"
 
+// IsOurs reports whether a ClusterProfile belongs to this cluster manager. Those of others are no members.
+func IsOurs(p *inventoryv1alpha1.ClusterProfile) bool {
+	return p.Spec.ClusterManager.Name == ClusterManager
+}
+
 // FinalizerRecords keeps a ClusterProfile until the hub has deleted the member's credentials, records and Lease.
 const FinalizerRecords = "hub.clusterset-dns.io/records"
 
@@ -76,8 +77,3 @@ const SecretHub = "hub-kubeconfig"
 
 // AccountPrefix, followed by the cluster ID, is the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"
-
-// Departed returns whether a member has left or was evicted. It may have joined again since.
-func Departed(set *hubv1alpha1.ClusterSet, id string) bool {
-	return slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == id })
-}

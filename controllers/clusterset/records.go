@@ -101,7 +101,6 @@ func RecordOf(
 	return spec, append(leftOut, problems...)
 }
 
-// ServicePorts returns the ports of a Service.
 func ServicePorts(svc *corev1.Service) []hubv1alpha1.ServicePort {
 	out := make([]hubv1alpha1.ServicePort, 0, len(svc.Spec.Ports))
 	for _, p := range svc.Spec.Ports {
@@ -144,9 +143,9 @@ func mostNamed(ports, exported []hubv1alpha1.ServicePort) []hubv1alpha1.ServiceP
 	return ports[:maxItems]
 }
 
-// managerOfService makes slices from the selector of a Service. The other manager that Kubernetes has copies Endpoints,
+// ManagerOfService makes slices from the selector of a Service. The other manager that Kubernetes has copies Endpoints,
 // whose port names a user wrote.
-const managerOfService = "endpointslice-controller.k8s.io"
+const ManagerOfService = "endpointslice-controller.k8s.io"
 
 // GroupOf returns the endpoints of one slice of a Service as they are published. Its ports get the numbers of those
 // ports of the Service that have their names. A Service has new names before Kubernetes gives them to its slices: in a
@@ -169,7 +168,7 @@ func GroupOf(
 	if _, err := time.Parse(time.RFC3339Nano, trigger); err == nil && len(trigger) <= 64 { // as the hub's CRDs say
 		group.LastChangeTriggerTime = trigger
 	}
-	byUser := slice.Labels[discoveryv1.LabelManagedBy] != managerOfService
+	byUser := slice.Labels[discoveryv1.LabelManagedBy] != ManagerOfService
 	if byUser {
 		was = nil
 	}

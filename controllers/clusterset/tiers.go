@@ -92,7 +92,7 @@ func ParsePreference(text string) (hubv1alpha1.Preference, error) {
 	if at := slices.Index(tiers, "any"); at >= 0 && at < len(tiers)-1 {
 		return "", fmt.Errorf("nothing can follow %q, which selects every cluster", "any")
 	}
-	canonical := join(tiers)
+	canonical := strings.Join(tiers, ",")
 	for name, list := range aliases {
 		if list == canonical {
 			return name, nil
@@ -125,7 +125,7 @@ func ParseExportTo(text string) (string, error) {
 		}
 	}
 	tiers, err := parseTiers(text)
-	return join(tiers), err
+	return strings.Join(tiers, ","), err
 }
 
 // GoesTo reports whether a cluster may import the export: its own one, and those that export-to lists.
@@ -138,15 +138,7 @@ func (e *Export) GoesTo(importer Place) bool {
 	})
 }
 
-func join(tiers []Tier) string {
-	var out []string
-	for _, t := range tiers {
-		out = append(out, string(t))
-	}
-	return strings.Join(out, ",")
-}
-
-func parseTiers(text string) (out []Tier, err error) {
+func parseTiers(text string) (out []string, err error) {
 	if len(text) > maxListLength {
 		return nil, fmt.Errorf("%d octets are too many; the limit is %d", len(text), maxListLength)
 	}
@@ -155,8 +147,8 @@ func parseTiers(text string) (out []Tier, err error) {
 		return nil, fmt.Errorf("%d entries are too many; the limit is %d", len(parts), maxTiers)
 	}
 	for _, part := range parts {
-		t := Tier(strings.TrimSpace(part))
-		if err := t.check(); err != nil {
+		t := strings.TrimSpace(part)
+		if err := Tier(t).check(); err != nil {
 			return nil, err
 		}
 		if slices.Contains(out, t) {
@@ -216,7 +208,6 @@ func ParseMinReady(text string) (MinReady, error) {
 	return MinReady(text), nil
 }
 
-// Enough reports whether ready of all endpoints are enough.
 func (m MinReady) Enough(ready, all int) bool {
 	digits, percent := strings.CutSuffix(string(m), "%")
 	n, _ := strconv.Atoi(digits)

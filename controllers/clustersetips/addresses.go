@@ -39,18 +39,13 @@ const (
 	probes = 64
 )
 
-type Config struct {
-	kube.Member
-	Served func(client.Object) error
-}
-
 // Addresses picks addresses, one request at a time or several.
 type Addresses struct {
-	Config
+	kube.Member
 	count *counters
 }
 
-func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
+func New(m kube.Member) *Addresses { return &Addresses{m, newCounters()} }
 
 func (a *Addresses) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{a.count.errors, a.count.duration}
@@ -102,7 +97,6 @@ func (a *Addresses) view(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// in returns the ranges of a family in this state.
 func (v *view) in(f corev1.IPFamily, state ipam.State) (out []ipam.Range) {
 	for _, r := range v.ranges {
 		if r.State == state && ipam.Family(r.Prefix.Addr()) == f {
@@ -122,7 +116,7 @@ func prefixes(ranges []ipam.Range, want func(ipam.Range) bool) (out []netip.Pref
 }
 
 func forVIPs(r ipam.Range) bool { return r.VIPs }
-func any(ipam.Range) bool       { return true }
+func anyRange(ipam.Range) bool  { return true }
 
 // previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take
 // another.
@@ -293,7 +287,9 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 			q.Lose(address, "the API server refuses it: "+cause.Error())
 		}
 	}
-	a.count.refused(asked, "allocated")
+	for _, address := range asked {
+		a.count.failed("allocated", ipam.Family(address))
+	}
 	return nil
 }
 
@@ -301,13 +297,13 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) error {
 	if v, err := a.view(ctx); err == nil && v.served && apierrors.IsInternalError(cause) {
 		for _, f := range q.Families {
-			if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), any), q); err == nil && !found {
-				a.count.failed([]corev1.IPFamily{f}, "full")
+			if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), anyRange), q); err == nil && !found {
+				a.count.failed("full", f)
 				return fmt.Errorf("%w: no ServiceCIDR has a free address of %s: %w", ipam.ErrFull, f, cause)
 			}
 		}
 	}
-	a.count.failed(q.Families, "other")
+	a.count.failed("other", q.Families...)
 	return cause
 }
 

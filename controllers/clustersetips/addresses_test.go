@@ -66,17 +66,15 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 	c := &cluster{now: start}
 	c.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(slices.Concat(objects, []client.Object{set})...).
 		WithIndex(&networkingv1.IPAddress{}, "metadata.name", byName).Build()
-	c.Addresses = New(Config{
-		Member: kube.Member{
-			Cluster:      "a",
-			HubNamespace: "set",
-			Local:        c.Client,
-			LocalNow:     c.Client,
-			Hub:          func() client.Client { return c.Client },
-			Events:       c,
-			Now:          func() time.Time { return c.now },
-		},
-		Served: func(client.Object) error { return c.served },
+	c.Addresses = New(kube.Member{
+		Cluster:      "a",
+		HubNamespace: "set",
+		Local:        c.Client,
+		LocalNow:     c.Client,
+		Hub:          func() client.Client { return c.Client },
+		Events:       c,
+		Now:          func() time.Time { return c.now },
+		Served:       func(client.Object) error { return c.served },
 	})
 	return c
 }

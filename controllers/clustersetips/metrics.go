@@ -39,13 +39,7 @@ func newCounters() *counters {
 	return c
 }
 
-func (c *counters) refused(addresses []netip.Addr, reason string) {
-	for _, a := range addresses {
-		c.errors.WithLabelValues(string(ipam.Family(a)), reason).Inc()
-	}
-}
-
-func (c *counters) failed(families []corev1.IPFamily, reason string) {
+func (c *counters) failed(reason string, families ...corev1.IPFamily) {
 	for _, f := range families {
 		c.errors.WithLabelValues(string(f), reason).Inc()
 	}

@@ -32,8 +32,7 @@ const missingInterval = 15 * time.Second
 
 type Config struct {
 	kube.Member
-	Zone   string                    // without a dot at its end
-	Served func(client.Object) error // why DNSEndpoints cannot be read; nil if they can
+	Zone string // without a dot at its end
 }
 
 // New returns the controller. Its requests are namespace/name of a Service.
@@ -45,7 +44,7 @@ func New(c Config) kube.Controller {
 			{
 				Side:     kube.Local,
 				Object:   &mcsv1beta1.ServiceImport{},
-				Requests: kube.Named(kube.Itself),
+				Requests: kube.Named(client.ObjectKeyFromObject),
 				Alike:    sameOwner,
 			},
 			{

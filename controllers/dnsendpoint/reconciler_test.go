@@ -78,8 +78,10 @@ func newMember(t *testing.T, objects ...client.Object) *member {
 			},
 		}).Build()
 	m.reconciler = &reconciler{Config{
-		Member: kube.Member{Local: m.WithWatch, Events: m},
-		Zone:   zone, Served: func(client.Object) error { return m.served },
+		Member: kube.Member{
+			Local: m.WithWatch, Events: m, Served: func(client.Object) error { return m.served },
+		},
+		Zone: zone,
 	}}
 	return m
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -98,14 +98,16 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 	}), err
 }
 
-// refuses returns whether the ClusterSet excludes a namespace, or its annotation keeps imports out (S5).
+// refuses returns whether the ClusterSet forbids external names or excludes a namespace, or the namespace's annotation
+// keeps imports out (S5).
 func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error) {
 	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return false, err
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: namespace})
-	return known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
+	return rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+		known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.
@@ -182,27 +184,29 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 }
 
 // views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
-// by their Leases on the hub.
+// by their Leases on the hub. A member whose Lease has expired has no vote, even if it answers: nobody updates it.
 func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return nil, err
 	}
-	var stored coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &stored, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
+	stored, err := kube.Sources(ctx, r.Local)
+	if err != nil {
 		return nil, err
 	}
-	expired := map[string]bool{}
-	for i := range stored.Items {
-		cluster := stored.Items[i].Labels[liveness.LabelSource]
-		if liveness.StateOf(&stored.Items[i]).Expired && stored.Items[i].Name == liveness.LeaseName(cluster) {
-			expired[cluster] = true
+	expired, voteless := sets.Set[string]{}, sets.New(r.Cluster)
+	for i := range stored {
+		cluster := stored[i].Labels[liveness.LabelSource]
+		if liveness.StateOf(&stored[i]).Expired {
+			expired.Insert(cluster)
+		}
+		if liveness.StateOf(&stored[i]).Expired || liveness.LeaseExpired(&stored[i]) {
+			voteless.Insert(cluster)
 		}
 	}
 	views := external.Views{r.Cluster: expired}
 	for id, lease := range members {
-		if lease != nil && id != r.Cluster && !expired[id] {
+		if lease != nil && !voteless.Has(id) {
 			views[id] = unreachable(lease)
 		}
 	}

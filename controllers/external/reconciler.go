@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -36,21 +37,15 @@ import (
 // recheck is how often a name is checked again while this member does not see the hub, or sees an older record there.
 const recheck = 5 * time.Second
 
-// Config is what the controller needs.
-type Config struct {
-	kube.Member
-	Fresh func() bool // whether the hub's caches show its current state
-}
-
 // New returns the controller. Its requests are namespace/name of a Service.
-func New(c Config) kube.Controller {
-	r := &reconciler{c}
+func New(m kube.Member) kube.Controller {
+	r := &reconciler{m}
 	return kube.Controller{
 		Name:     "external",
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(client.ObjectKeyFromObject)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
 			{
 				Side: kube.Local, Object: &corev1.Namespace{},
@@ -59,7 +54,13 @@ func New(c Config) kube.Controller {
 					return r.requestsForSlices(ctx, o.GetName())
 				},
 			},
-			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
+			{
+				Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
+				Alike: func(was, is client.Object) bool {
+					return kube.SameState(was, is) && liveness.LeaseExpired(was.(*coordinationv1.Lease)) ==
+						liveness.LeaseExpired(is.(*coordinationv1.Lease))
+				},
+			},
 			{
 				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.requestsForAll,
 				Alike: kube.SameProperty,
@@ -82,8 +83,7 @@ func New(c Config) kube.Controller {
 			{
 				Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
 				Alike: func(was, is client.Object) bool {
-					return reflect.DeepEqual(unreachable(was.(*coordinationv1.Lease)),
-						unreachable(is.(*coordinationv1.Lease)))
+					return unreachable(was.(*coordinationv1.Lease)).Equal(unreachable(is.(*coordinationv1.Lease)))
 				},
 			},
 			{
@@ -97,7 +97,7 @@ func New(c Config) kube.Controller {
 	}
 }
 
-type reconciler struct{ Config }
+type reconciler struct{ kube.Member }
 
 // exported returns the Service of a record with a load balancer.
 func exported(o client.Object) (name types.NamespacedName) {
@@ -132,13 +132,9 @@ func anyReady(groups ...hubv1alpha1.EndpointGroup) bool {
 
 // unreachable returns the clusters that a Lease on the hub says that its owner does not reach. An invalid statement is
 // none: status reports it.
-func unreachable(lease *coordinationv1.Lease) map[string]bool {
+func unreachable(lease *coordinationv1.Lease) sets.Set[string] {
 	since, _ := reach.ReadUnreachable(lease)
-	out := make(map[string]bool, len(since))
-	for cluster := range since {
-		out[cluster] = true
-	}
-	return out
+	return sets.KeySet(since)
 }
 
 // Reconcile is one pass over one name.

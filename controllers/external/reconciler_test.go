@@ -93,11 +93,9 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	w.hub, w.local = hub.Build(), local.Build()
-	w.reconciler = &reconciler{Config{
-		Member: kube.Member{
-			Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
-			Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
-		},
+	w.reconciler = &reconciler{kube.Member{
+		Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
+		Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
 		Fresh: func() bool { return !w.blind },
 	}}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
@@ -241,6 +239,28 @@ func TestF5WhatIsSaidOfTheDeadDoesNotCount(t *testing.T) {
 	w.want(up)
 }
 
+// TestF5WhatAnExpiredLeaseSaysDoesNotCount, neither for a cluster nor against it, although its owner answers and counts
+// as live. The Lease of a member that lost the hub goes on saying what it said then.
+func TestF5WhatAnExpiredLeaseSaysDoesNotCount(t *testing.T) {
+	w := newWorld(t)
+	c := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: kube.SystemNamespace, Name: liveness.LeaseName("c"),
+		Labels:      map[string]string{liveness.LabelSource: "c"},
+		Annotations: map[string]string{liveness.AnnotationLeaseExpired: "true"},
+	}}
+	w.create(w.local, c)
+	w.doesNotReach("c", "b")
+	w.want(up)
+	change(w, w.local, c, func(l *coordinationv1.Lease) { l.Annotations[liveness.AnnotationLeaseExpired] = "false" })
+	w.want(up) // one of two
+	w.expire("b")
+	w.want(down)
+	w.doesNotReach("c", "a")
+	w.want(up) // one of two
+	change(w, w.local, c, func(l *coordinationv1.Lease) { l.Annotations[liveness.AnnotationLeaseExpired] = "true" })
+	w.want(down) // this cluster alone
+}
+
 func TestF5EndpointsMakeReady(t *testing.T) {
 	w := newWorld(t)
 	w.want(up)
@@ -326,6 +346,7 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			change(w, w.hub, set, f)
 		}
 	}
+	forbid := set(func(s *hubv1alpha1.ClusterSet) { s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid })
 	unpublish := func(w *world) {
 		if err := w.hub.Delete(w.t.Context(), endpoint("b", true)); err != nil {
 			w.t.Fatal(err)
@@ -363,9 +384,8 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			lose(w)
 			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
 		}, nil},
-		{"forbidden", set(func(s *hubv1alpha1.ClusterSet) {
-			s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
-		}), nil},
+		{"forbidden", forbid, nil},
+		{"not owned, and forbidden", all(imported(disown), forbid), nil},
 		{"the import is not owned (I10), and a record changes", func(w *world) {
 			imported(disown)(w)
 			edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil })(w)
@@ -511,8 +531,9 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 		rec.Name, rec.Spec.ServiceName, rec.Spec.External = "other.shop.b", "other", nil
 		return rec
 	}())
-	renewed, stated := &coordinationv1.Lease{}, &coordinationv1.Lease{}
+	renewed, stated, stopped := &coordinationv1.Lease{}, &coordinationv1.Lease{}, &coordinationv1.Lease{}
 	renewed.Spec.RenewTime = new(metav1.NowMicro())
+	stopped.Annotations = map[string]string{liveness.AnnotationLeaseExpired: "true"}
 	reach.WriteUnreachable(stated, map[string]time.Time{"b": time.Unix(0, 0)})
 	withdrawn := record("b")
 	withdrawn.Spec = clusterset.Withdrawn(withdrawn.Spec.Origin, time.Now())
@@ -532,6 +553,7 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 	}{
 		{&coordinationv1.Lease{}, renewed, false},
 		{&coordinationv1.Lease{}, stated, true},
+		{&coordinationv1.Lease{}, stopped, true},
 		{endpoint("b", true), two, false},
 		{endpoint("b", true), endpoint("b", false), true},
 		{record("b"), record("b"), true},
@@ -547,7 +569,7 @@ func TestWhichChangesCauseAPass(t *testing.T) {
 			}
 		}
 		passes := 0
-		for _, watch := range New(w.Config).Watches {
+		for _, watch := range New(w.Member).Watches {
 			if fmt.Sprintf("%T", watch.Object) != fmt.Sprintf("%T", c.is) {
 				continue
 			}

@@ -23,6 +23,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
@@ -104,8 +105,8 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 		return ready, err
 	}
 	r.shown = facts.Fresh && !facts.Cloned
-	conditions := health.Decide(&facts)
-	ready = conditions[len(conditions)-1]
+	decided := health.Decide(&facts)
+	ready = decided[len(decided)-1]
 	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
 	if err == nil && m == nil {
 		m = &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
@@ -121,10 +122,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	want := m.DeepCopy()
 	want.Status.ClusterSet, want.Status.ClusterID = facts.Set, facts.Cluster
 	want.Status.Hub, want.Status.HubNamespace = facts.Hub, facts.HubNamespace
-	for _, c := range conditions {
-		c.LastTransitionTime = metav1.NewTime(r.Now())
-		meta.SetStatusCondition(&want.Status.Conditions, c)
-	}
+	want.Status.Conditions, _ = conditions.Set(m.Status.Conditions, decided, m.Generation, metav1.NewTime(r.Now()))
 	if equality.Semantic.DeepEqual(want.Status, m.Status) {
 		return ready, nil
 	}
@@ -142,12 +140,14 @@ func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Dur
 	if err != nil || profile == nil {
 		return 0, err
 	}
-	want := profile.DeepCopy()
-	ready.Type, ready.ObservedGeneration = inventoryv1alpha1.ConditionMemberReady, profile.Generation
-	ready.LastTransitionTime = metav1.NewTime(r.Now())
-	if !meta.SetStatusCondition(&want.Status.Conditions, ready) {
+	ready.Type = inventoryv1alpha1.ConditionMemberReady
+	all, changed := conditions.Set(
+		profile.Status.Conditions, []metav1.Condition{ready}, profile.Generation, metav1.NewTime(r.Now()))
+	if !changed {
 		return 0, nil
 	}
+	want := profile.DeepCopy()
+	want.Status.Conditions = all
 	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		return 0, nil // the hub's policy is older than this agent
@@ -217,13 +217,12 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	if err != nil {
 		return err
 	}
-	var sources coordinationv1.LeaseList
-	ours := client.HasLabels{liveness.LabelSource}
-	if err := r.LocalNow.List(ctx, &sources, client.InNamespace(kube.SystemNamespace), ours); err != nil {
+	sources, err := kube.Sources(ctx, r.LocalNow)
+	if err != nil {
 		return err
 	}
-	for i := range sources.Items {
-		source := &sources.Items[i]
+	for i := range sources {
+		source := &sources[i]
 		id := source.Labels[liveness.LabelSource]
 		lease, member := leases[id]
 		if id == r.Cluster || !member {

@@ -58,7 +58,7 @@ type Heartbeat struct {
 	// zero: retry at once.
 	lastAttempt   time.Time
 	retryAfter    time.Duration     // from lastAttempt, in place of interval if it is set
-	written       renewals          // this process's recent renewals
+	written       []renewal         // this process's recent renewals
 	lastRenewTime *metav1.MicroTime // of this cluster, by this process or an earlier one
 	seen          liveness.Renewal  // the last renewal by this process that the hub has shown
 	seenAt        time.Time         // when, by this agent's clock; zero before the first
@@ -214,12 +214,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}
-	if lease.ResourceVersion == "" {
-		err = h.Hub().Create(ctx, lease)
-	} else {
-		err = h.Hub().Update(ctx, lease)
-	}
-	if err != nil {
+	if err := kube.Put(ctx, h.Hub(), lease); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -257,7 +252,7 @@ func (h *Heartbeat) nextRenewTime(onHub *metav1.MicroTime) metav1.MicroTime {
 	defer h.mu.Unlock()
 	now := laterThan(h.Now(), onHub, h.lastRenewTime)
 	h.lastRenewTime = &now
-	h.written = h.written.add(now, h.Now(), h.duration)
+	h.written = append(h.recent(), renewal{now, h.Now()})
 	return now
 }
 

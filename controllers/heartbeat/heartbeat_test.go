@@ -48,7 +48,7 @@ func newWatcher() *watcher {
 
 // wrote notes a renewal by this process.
 func (w *watcher) wrote(renewTime metav1.MicroTime) {
-	w.written = w.written.add(renewTime, w.now, w.duration)
+	w.written = append(w.recent(), renewal{renewTime, w.now})
 }
 
 func lease(holder string, renewed metav1.MicroTime) *coordinationv1.Lease {

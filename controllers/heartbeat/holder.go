@@ -220,8 +220,5 @@ func (h *Heartbeat) writeStoredRenewal(ctx context.Context, renewed *coordinatio
 	lease.Spec.HolderIdentity = renewed.Spec.HolderIdentity
 	lease.Spec.LeaseDurationSeconds = renewed.Spec.LeaseDurationSeconds
 	lease.Spec.RenewTime = renewed.Spec.RenewTime
-	if stored == nil {
-		return h.Local.Create(ctx, lease)
-	}
-	return h.Local.Update(ctx, lease)
+	return kube.Put(ctx, h.Local, lease)
 }

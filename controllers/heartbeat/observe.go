@@ -16,19 +16,11 @@ type renewal struct {
 	at        time.Time // monotonic
 }
 
-// renewals are the renewals that may still prove that the view is current: those within half of a Lease's duration.
-type renewals []renewal
-
-func (r renewals) recent(now time.Time, duration time.Duration) renewals {
-	return slices.DeleteFunc(r, func(x renewal) bool { return now.Sub(x.at) >= duration/2 })
-}
-
-func (r renewals) add(renewTime metav1.MicroTime, now time.Time, duration time.Duration) renewals {
-	return append(r.recent(now, duration), renewal{renewTime, now})
-}
-
-func (r renewals) contain(renewTime *metav1.MicroTime) bool {
-	return slices.ContainsFunc(r, func(x renewal) bool { return x.renewTime.Equal(renewTime) })
+// recent returns the renewals that may still prove that the view is current: those within half of a Lease's duration.
+// The caller holds mu.
+func (h *Heartbeat) recent() []renewal {
+	now := h.Now()
+	return slices.DeleteFunc(h.written, func(x renewal) bool { return now.Sub(x.at) >= h.duration/2 })
 }
 
 // Fresh returns whether the hub has shown a renewal by this process within the Lease's duration.
@@ -53,8 +45,8 @@ func (h *Heartbeat) observe(lease *coordinationv1.Lease) {
 	if !renewed.After(h.seen) { // none, or from a backup
 		return
 	}
-	h.written = h.written.recent(h.Now(), h.duration)
-	if h.written.contain(lease.Spec.RenewTime) {
+	h.written = h.recent()
+	if slices.ContainsFunc(h.written, func(x renewal) bool { return x.renewTime.Equal(lease.Spec.RenewTime) }) {
 		h.seen, h.seenAt, h.unseenSince, h.silentLists = renewed, h.Now(), time.Time{}, 0
 	}
 }

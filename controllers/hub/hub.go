@@ -30,12 +30,10 @@ import (
 // Scheme returns a scheme with every kind that the controllers read or write on the hub.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	kinds := runtime.NewSchemeBuilder(
 		corev1.AddToScheme, coordinationv1.AddToScheme, rbacv1.AddToScheme, authorizationv1.AddToScheme,
-		hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(s))
-	}
+		hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(s))
 	return s
 }
 
@@ -49,15 +47,14 @@ type Hub struct {
 
 // New returns the Hub of the clusterset in namespace. The manager's cache must be restricted to that namespace.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
-	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), namespace)
+	events, err := kube.NewEvents(mgr.GetConfig(), mgr.GetScheme(), namespace)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{mgr: mgr, namespace: namespace, events: kube.Recorder(events)}
+	h := &Hub{mgr: mgr, namespace: namespace, events: events}
 	return h, metrics.Registry.Register(newCollector(h))
 }
 
-// controllers returns the controllers of the clusterset.
 func (h *Hub) controllers() []kube.Controller {
 	env := kube.HubEnv{
 		Namespace: h.namespace, Hub: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(), Events: h.events, Now: time.Now,

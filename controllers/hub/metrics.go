@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
 
-// collector exports the inventory and the pools. Every series has the label clusterset.
+// collector exports the inventory and the pools.
 type collector struct {
 	h              *Hub
 	members        *prometheus.Desc
@@ -22,18 +22,17 @@ type collector struct {
 }
 
 func newCollector(h *Hub) *collector {
-	set := prometheus.Labels{"clusterset": h.namespace}
 	return &collector{
 		h: h,
 		members: prometheus.NewDesc("clusterset_hub_members",
 			"ClusterProfiles by state: healthy (the member renews its Lease), expired (it does not), "+
 				"pending (it has not joined yet), leaving.",
-			[]string{"state"}, set),
+			[]string{"state"}, nil),
 		pools: prometheus.NewDesc("clusterset_hub_pool_blocks",
 			"Blocks of the ClusterSet's pools by state: granted, or free (of the size that is granted now).",
-			[]string{"pool", "state"}, set),
+			[]string{"pool", "state"}, nil),
 		refused: prometheus.NewDesc("clusterset_hub_members_refused_blocks",
-			"Members that want a block and get none.", []string{"family"}, set),
+			"Members that want a block and get none.", []string{"family"}, nil),
 	}
 }
 
@@ -86,11 +85,11 @@ func (c *collector) blocks(
 	}
 }
 
-// states returns how many of our ClusterProfiles are in each state. Those of other cluster managers are no members.
+// states returns how many of our ClusterProfiles are in each state.
 func states(profiles []inventoryv1alpha1.ClusterProfile) map[string]int {
 	out := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
 	for i := range profiles {
-		if p := &profiles[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
+		if p := &profiles[i]; clusterset.IsOurs(p) {
 			out[state(p)]++
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
-// The reasons of the conditions.
 const (
 	ReasonNotClaimed       = "NotClaimed"       // Joined is False: no cluster has used the claim yet
 	ReasonHeartbeatPending = "HeartbeatPending" // Joined False, ControlPlaneHealthy Unknown: no renewal yet
@@ -32,11 +32,6 @@ type observation struct {
 	renewed metav1.MicroTime // as the Lease has it; only compared with another one
 	at      time.Time        // when this program first saw that, by its own clock
 	changed bool             // whether it has seen a renewal, and not just the Lease
-}
-
-// isOurs returns whether a ClusterProfile belongs to this cluster manager.
-func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
 }
 
 // mark sets the label of this cluster manager, and the finalizer that cleanUp removes, and returns whether
@@ -53,11 +48,8 @@ func setConditions(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
 ) (changed bool, again time.Duration) {
 	healthy, again := health(p, seen, silence, now)
-	for _, c := range []metav1.Condition{joined(p, seen), healthy} {
-		c.ObservedGeneration = p.Generation
-		c.LastTransitionTime = metav1.NewTime(now)
-		changed = meta.SetStatusCondition(&p.Status.Conditions, c) || changed
-	}
+	p.Status.Conditions, changed = conditions.Set(
+		p.Status.Conditions, []metav1.Condition{joined(p, seen), healthy}, p.Generation, metav1.NewTime(now))
 	return changed, again
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 func at(second int64) metav1.Time { return metav1.NewTime(time.Unix(1_700_000_000+second, 0)) }
@@ -84,7 +85,7 @@ func TestOneRefusalHoldsUpNoOther(t *testing.T) {
 			return c.Delete(ctx, o, opts...)
 		},
 	}).Build()
-	r := &reconciler{Config: Config{Namespace: "clusterset", Hub: hub, Live: hub}}
+	r := &reconciler{HubEnv: kube.HubEnv{Namespace: "clusterset", Hub: hub, Live: hub}}
 	records, err := r.listRecords(t.Context(), "east")
 	if err != nil || len(records) != 3 {
 		t.Fatal(err, records)

@@ -26,25 +26,22 @@ const (
 	burst    = 5
 )
 
-type Config = kube.HubEnv
-
 // New returns the controller, which must run one pass at a time: the reconciler has no lock. Its requests are cluster
 // IDs, which are the names of ClusterProfiles and of Leases.
-func New(c Config) kube.Controller {
+func New(env kube.HubEnv) kube.Controller {
 	named := kube.Named(kube.NameOnly)
 	return kube.Controller{
-		Name:     "inventory",
-		NeedsHub: true,
+		Name: "inventory",
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: named},
 			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: named},
 		},
-		Reconciler: &reconciler{Config: c, members: map[string]*member{}},
+		Reconciler: &reconciler{HubEnv: env, members: map[string]*member{}},
 	}
 }
 
 type reconciler struct {
-	Config
+	kube.HubEnv
 	members map[string]*member // by cluster ID
 }
 
@@ -65,7 +62,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if profile == nil || !isOurs(profile) {
+	if profile == nil || !clusterset.IsOurs(profile) {
 		delete(r.members, req.Name)
 		return reconcile.Result{}, nil
 	}

@@ -18,6 +18,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 type noEvents struct{}
@@ -38,6 +39,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	p := profile()
 	p.Namespace, p.Name, p.UID, p.Spec.ClusterManager.Name = "set", "east", "uid", clusterset.ClusterManager
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	set.Spec.Lease.DurationSeconds = 40
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "east"}}
 	hub := fake.NewClientBuilder().
 		WithScheme(s).
@@ -51,7 +53,7 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 			},
 		}).
 		Build()
-	r := New(Config{
+	r := New(kube.HubEnv{
 		Namespace: "set", Now: func() time.Time { return clock }, Events: noEvents{}, Hub: hub, Live: hub,
 	}).Reconciler
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}}

@@ -24,6 +24,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // given is what deploy/hub/member gives a member, but for the ClusterProfile.
@@ -62,7 +63,7 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 			WithObjects(objects...).
 			Build()
 			// which refuses what is there already
-		r := &reconciler{Config: Config{Namespace: "clusterset", Hub: hub, Live: hub}}
+		r := &reconciler{HubEnv: kube.HubEnv{Namespace: "clusterset", Hub: hub, Live: hub}}
 		if err := r.revoke(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 				},
 			},
 		)
-		r := &reconciler{Config: Config{
+		r := &reconciler{HubEnv: kube.HubEnv{
 			Namespace: "clusterset", Hub: cached, Live: live,
 			Now: time.Now, Events: noEvents{},
 		}}
@@ -224,7 +225,7 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 		}).
 		Build()
 	var events reasons
-	r := &reconciler{members: map[string]*member{}, Config: Config{
+	r := &reconciler{members: map[string]*member{}, HubEnv: kube.HubEnv{
 		Namespace: "clusterset", Hub: hub, Live: hub,
 		Now: func() time.Time { return now.Add(ahead) }, Events: &events,
 	}}

@@ -35,6 +35,14 @@ func Get[T interface {
 	return object, nil
 }
 
+// Put creates an object that was not read from an API server, and updates one that was.
+func Put(ctx context.Context, to client.Writer, o client.Object) error {
+	if o.GetResourceVersion() == "" {
+		return to.Create(ctx, o)
+	}
+	return to.Update(ctx, o)
+}
+
 // pageSize limits how many objects of a large clusterset are in memory at once.
 const pageSize = 500
 

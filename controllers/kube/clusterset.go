@@ -15,13 +15,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
-// Rules are what a ClusterSet says about what members may publish and import.
-type Rules struct {
-	Namespaces    hubv1alpha1.NamespaceRules
-	ExternalNames hubv1alpha1.ExternalNames
-	Declared      hubv1alpha1.DeclaredImports
-}
-
 // clusterSet returns the ClusterSet in namespace, or nil if the hub is nil or does not have exactly one there.
 func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv1alpha1.ClusterSet, error) {
 	if hub == nil {
@@ -36,17 +29,20 @@ func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv
 
 // RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
 // ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
-func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Rules, known bool, err error) {
+func RulesOf(
+	ctx context.Context, hub client.Reader, namespace string,
+) (rules hubv1alpha1.ClusterSetSpec, known bool, err error) {
 	set, err := clusterSet(ctx, hub, namespace)
 	if set == nil {
 		return rules, false, err
 	}
-	return rulesIn(set), true, nil
+	return set.Spec, true, nil
 }
 
 // SameRules is the Alike of a Watch of ClusterSets that reads their rules only.
 func SameRules(was, is client.Object) bool {
-	before, after := rulesIn(was.(*hubv1alpha1.ClusterSet)), rulesIn(is.(*hubv1alpha1.ClusterSet))
+	before, after := was.(*hubv1alpha1.ClusterSet).Spec, is.(*hubv1alpha1.ClusterSet).Spec
+	before.VIPs, before.Lease = after.VIPs, after.Lease
 	return reflect.DeepEqual(before, after) // an empty list is not a missing one
 }
 
@@ -56,29 +52,18 @@ func SameRulesAndDepartures(was, is client.Object) bool {
 	return SameRules(was, is) && equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
 }
 
-func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
-	return Rules{set.Spec.Namespaces, set.Spec.ExternalNames, set.Spec.DeclaredImports}
-}
-
 // LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one
 // ClusterSet, it returns the defaults (SPEC T1), and found is false.
 func LeaseSpec(
 	ctx context.Context, hub client.Reader, namespace string,
 ) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
-	spec = hubv1alpha1.LeaseSpec{
-		RenewSeconds:    10,
-		DurationSeconds: 40,
-		GraceSeconds:    10,
-		OnExpiry:        hubv1alpha1.ExpiryRemove,
-	}
 	set, err := clusterSet(ctx, hub, namespace)
-	if set != nil && set.Spec.Lease.RenewSeconds > 0 {
-		spec = set.Spec.Lease
+	if set != nil {
+		return set.Spec.Lease, true, nil
 	}
-	if spec.OnExpiry == "" { // created before the field existed
-		spec.OnExpiry = hubv1alpha1.ExpiryRemove
-	}
-	return spec, set != nil, err
+	return hubv1alpha1.LeaseSpec{
+		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
+	}, false, err
 }
 
 // Departures returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a
@@ -100,8 +85,7 @@ func Departures(ctx context.Context, hub client.Reader, namespace string) (map[s
 
 // Claimed reports whether a cluster has joined with a ClusterProfile.
 func Claimed(p inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
-		p.Annotations[clusterset.AnnotationClusterUID] != ""
+	return clusterset.IsOurs(&p) && p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
 // Members returns the Leases of the members that have not departed, by cluster ID; nil for a member without one. A hub

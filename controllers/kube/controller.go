@@ -43,7 +43,12 @@ type Member struct {
 	LocalNow client.Reader
 	// Hub returns nil until the hub's caches have synced once. While the hub is unreachable it shows the last view.
 	Hub func() client.Client
+	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
+	// not remove.
+	Fresh func() bool
 
+	// Served returns nil if objects of an optional kind can be read, or else the reason.
+	Served func(client.Object) error
 	// Families returns the IP families that Services of this cluster can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
 	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).
@@ -59,12 +64,6 @@ type Env struct {
 
 	// HubNow reads the hub past the cache. Do not call it while Hub returns nil.
 	HubNow func() client.Reader
-	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
-	// not remove.
-	Fresh func() bool
-	// HubSeen returns when the hub last showed a renewal by this agent, on this agent's clock; zero before the first.
-	HubSeen func() time.Time
-
 	// Held returns whether most other members stopped renewing at the same time, so that none of them expires.
 	Held func() bool
 	// Home is the address of this cluster's API server, which answers as long as this agent's own network works.
@@ -90,9 +89,6 @@ type Env struct {
 
 	// Pages are the limits of what is published; pages.OfHub if they are zero.
 	Pages pages.Limits
-
-	// Served returns nil if objects of an optional kind can be read, or else the reason.
-	Served func(client.Object) error
 	// Gateways reports whether Envoy Gateway is in this cluster.
 	Gateways func() bool
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
 // Events records Events on the object that they concern. eventType is Normal or Warning. docs/reference.md lists all
@@ -23,7 +24,6 @@ type Events interface {
 	Event(about runtime.Object, eventType, reason, message string)
 }
 
-// Warning and Normal are the two types of Events.
 const (
 	Warning = corev1.EventTypeWarning
 	Normal  = corev1.EventTypeNormal
@@ -48,9 +48,9 @@ func EventReason(c metav1.Condition) string {
 	return c.Reason
 }
 
-// EventRecorder returns a recorder that writes Events to an API server until the process ends. instance is the
-// reportingInstance of each: it names the cluster where Events of many clusters are collected.
-func EventRecorder(cfg *rest.Config, scheme *runtime.Scheme, instance string) (events.EventRecorder, error) {
+// NewEvents returns Events that are written to an API server until the process ends. instance is the reportingInstance
+// of each: it names the cluster where Events of many clusters are collected.
+func NewEvents(cfg *rest.Config, scheme *runtime.Scheme, instance string) (Events, error) {
 	api, err := eventsclient.NewForConfig(rest.AddUserAgent(rest.CopyConfig(cfg), "events"))
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func EventRecorder(cfg *rest.Config, scheme *runtime.Scheme, instance string) (e
 	if err := broadcaster.StartRecordingToSinkWithContext(context.Background()); err != nil {
 		return nil, err
 	}
-	return broadcaster.NewRecorder(scheme, Manager), nil
+	return recorder{broadcaster.NewRecorder(scheme, Manager)}, nil
 }
 
 type sink struct {
@@ -73,14 +73,11 @@ func (s sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, e
 	return s.EventSinkImpl.Create(ctx, e)
 }
 
-// Recorder returns Events that a client-go recorder writes.
-func Recorder(to events.EventRecorder) Events { return recorder{to} }
-
 type recorder struct{ events.EventRecorder }
 
 // Event implements Events. It truncates the message to the limit of the API.
 func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
-	note := truncate(message, maxNote)
+	note := conditions.Shorten(message, maxNote)
 	if o, ok := about.(client.Object); ok { // client-go joins no Events about different versions
 		o = o.DeepCopyObject().(client.Object)
 		o.SetResourceVersion("")
@@ -91,20 +88,6 @@ func (r recorder) Event(about runtime.Object, eventType, reason, message string)
 
 // maxNote is the API's limit in octets. The API server refuses an Event with a longer note.
 const maxNote = 1024
-
-// truncate shortens a message to at most limit octets, between characters.
-func truncate(message string, limit int) string {
-	const ellipsis = " …"
-	message = strings.ToValidUTF8(message, "?")
-	if len(message) <= limit {
-		return message
-	}
-	end := limit - len(ellipsis)
-	for !utf8.RuneStart(message[end]) {
-		end--
-	}
-	return message[:end] + ellipsis
-}
 
 // action returns an action that depends on the note. client-go joins Events that differ only in their notes into one
 // series and shows the first note, so that a problem of a second cluster would stay hidden. The number of actions is

@@ -162,6 +162,3 @@ func Requests(
 
 // NameOnly returns the name of an object, without its namespace.
 func NameOnly(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} }
-
-// Itself returns the namespace and name of an object.
-func Itself(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }

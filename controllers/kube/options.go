@@ -22,14 +22,19 @@ func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller
 	return controller.NewUnmanaged(c.Name, o)
 }
 
-// Options returns the reconciler, the rate limiter and the timeout of a controller.
+// Options returns the reconciler, the rate limiter and the timeouts of a controller.
 func (c Controller) Options() controller.Options {
 	return controller.Options{
 		Reconciler:            conflictRetrier{c.Reconciler, backoff(c.Name)},
 		RateLimiter:           backoff(c.Name),
 		ReconciliationTimeout: reconcileTimeout,
+		CacheSyncTimeout:      neverEnds,
 	}
 }
+
+// neverEnds is how long a controller waits for the first lists of its watches. After that it would end the whole
+// process, and the heartbeat with it. Zero would be the default of two minutes.
+const neverEnds = 365 * 24 * time.Hour
 
 // reconcileTimeout is longer than an API server's default request timeout of one minute. A proxy may not report that
 // the request ended.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -51,7 +51,7 @@ func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	to := Recorder(broadcaster.NewRecorder(scheme, Manager))
+	to := recorder{broadcaster.NewRecorder(scheme, Manager)}
 	service := func(version string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: version}}
 	}
@@ -87,31 +87,6 @@ func TestNotesAreBoundedInKind(t *testing.T) {
 	}
 }
 
-// TestLongNotesAreCutBetweenCharacters: an Event whose note is longer, or no UTF-8, would be lost.
-func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
-	for name, message := range map[string]string{
-		"short":          "as it is",
-		"at the limit":   strings.Repeat("a", maxNote),
-		"one too long":   strings.Repeat("a", maxNote+1),
-		"of three":       strings.Repeat("…", maxNote),
-		"of three, +1":   "a" + strings.Repeat("…", maxNote),
-		"of three, +2":   "aa" + strings.Repeat("…", maxNote),
-		"of four":        strings.Repeat("🙂", maxNote),
-		"of no language": "\xff\xfe as a peer may write",
-	} {
-		got := truncate(message, maxNote)
-		if len(got) > maxNote || !utf8.ValidString(got) {
-			t.Errorf("%s: %d octets, valid: %v", name, len(got), utf8.ValidString(got))
-		}
-		if len(message) <= maxNote && utf8.ValidString(message) && got != message {
-			t.Errorf("%s: it is truncated to %q", name, got)
-		}
-		if len(message) > maxNote && (!strings.HasSuffix(got, " …") || len(got) < maxNote-4) {
-			t.Errorf("%s: %d octets, which end in %q", name, len(got), got[len(got)-8:])
-		}
-	}
-}
-
 // TestOtherWritersAreNoErrors: a conflict is another pass, later each time; anything else is an error.
 func TestOtherWritersAreNoErrors(t *testing.T) {
 	var fails error
@@ -141,6 +116,41 @@ func TestOtherWritersAreNoErrors(t *testing.T) {
 	if res, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || res.RequeueAfter >= last {
 		t.Errorf("after an error, again after %v, error %v", res.RequeueAfter, err)
 	}
+}
+
+// unsynced is a watch whose first list takes until ctx ends.
+type unsynced struct{}
+
+func (unsynced) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return nil
+}
+
+func (unsynced) WaitForSync(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestASlowFirstListEndsNoProcess: a controller that ended would end its manager, and the heartbeat with it.
+func TestASlowFirstListEndsNoProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Controller{Reconciler: reconcile.Func(
+			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
+		)}.Options()
+		c, err := controller.NewUnmanaged("slow", o)
+		if err == nil {
+			err = c.Watch(unsynced{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, end)
+		began := time.Now()
+		err = c.Start(ctx)
+		if ran := time.Since(began); ran < time.Hour {
+			t.Errorf("it ended after %v: %v", ran, err)
+		}
+	})
 }
 
 // TestWhatFailsInAStartIsTriedAgainSoon, and ever less often while it lasts; one reason is said once.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,17 @@ func Place(ctx context.Context, local client.Reader, cluster string) (clusterset
 // SameProperty reports whether two versions of a ClusterProperty have the same value.
 func SameProperty(before, after client.Object) bool {
 	return before.(*aboutv1beta1.ClusterProperty).Spec.Value == after.(*aboutv1beta1.ClusterProperty).Spec.Value
+}
+
+// Sources returns this member's own Leases for the other members, without those that were edited by hand. They belong
+// to the cache, but the slice does not.
+func Sources(ctx context.Context, local client.Reader) ([]coordinationv1.Lease, error) {
+	var leases coordinationv1.LeaseList
+	err := local.List(ctx, &leases, client.InNamespace(SystemNamespace), client.HasLabels{liveness.LabelSource},
+		client.UnsafeDisableDeepCopy)
+	return slices.DeleteFunc(leases.Items, func(lease coordinationv1.Lease) bool {
+		return lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource])
+	}), err
 }
 
 // SameState reports whether two versions of a member's own Lease say the same of a source cluster.

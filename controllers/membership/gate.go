@@ -57,6 +57,15 @@ func notAdmitted(reason string, err error) error {
 	return &health.NotAdmitted{Reason: reason, Err: err}
 }
 
+// refusedHere gives what this cluster's API server refuses a reason, so that it does not count as the hub's answer.
+func refusedHere(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return notAdmitted("RefusedHere", errors.New(err.Error()))
+	}
+	return err
+}
+
 // ErrIdentity is the error of a cluster whose ID is no longer the one that this agent started with.
 var ErrIdentity = errors.New("this cluster's ID has changed; the agent restarts with the new one")
 
@@ -69,7 +78,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 	}
 	set, err := kube.Property(ctx, g.Local, clusterset.PropertySet)
 	if err != nil {
-		return err
+		return refusedHere(err)
 	}
 	switch {
 	case set != nil && set.Annotations[clusterset.AnnotationLeaving] == "":
@@ -102,7 +111,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 		id := &aboutv1beta1.ClusterProperty{}
 		id.Name, id.Spec.Value = clusterset.PropertyID, g.Cluster
 		if err := g.Local.Create(ctx, id); err != nil {
-			return err
+			return refusedHere(err)
 		}
 	}
 	set := &aboutv1beta1.ClusterProperty{}
@@ -115,7 +124,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 	if err == nil {
 		log.FromContext(ctx).Info("joined", "clusterset", hubSet.Name, "cluster", g.Cluster)
 	}
-	return err
+	return refusedHere(err)
 }
 
 // joinedAgain returns whether a join has brought a token since deleteToken, and Hub uses it. A kubelet may take two
@@ -135,7 +144,7 @@ func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
 func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
 	id, err := kube.Property(ctx, g.Local, clusterset.PropertyID)
 	if err != nil || id == nil || id.Spec.Value == g.Cluster {
-		return id, err
+		return id, refusedHere(err)
 	}
 	if !g.Given {
 		return nil, ErrIdentity
@@ -163,7 +172,7 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 	name := sets.Items[0].Name
 	set, err := kube.Property(ctx, g.Local, clusterset.PropertySet)
 	if err != nil {
-		return nil, err
+		return nil, refusedHere(err)
 	}
 	if set != nil && set.Spec.Value != name {
 		return nil, notAdmitted("OtherClusterSet", fmt.Errorf("this cluster is a member of clusterset %q "+
@@ -195,12 +204,11 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 func (g *Gate) clusterUID(ctx context.Context) (string, error) {
 	system := &corev1.Namespace{}
 	if err := g.Local.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+		return "", refusedHere(fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err))
 	}
 	return string(system.UID), nil
 }
 
-// profile returns this cluster's ClusterProfile on the hub, nil if there is none.
 func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alpha1.ClusterProfile, error) {
 	name := types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster}
 	return kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)

@@ -228,6 +228,25 @@ func TestAnAgentThatIsGivenAnotherIDIsNotAdmitted(t *testing.T) {
 	}
 }
 
+// TestARefusalHereIsNoAnswerOfTheHub: a policy of this cluster may refuse what makes it a member.
+func TestARefusalHereIsNoAnswerOfTheHub(t *testing.T) {
+	w := newWorld(t)
+	id := &aboutv1beta1.ClusterProperty{ObjectMeta: named("", clusterset.PropertyID)}
+	id.Spec.Value = "east"
+	if err := w.local.Create(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.membersHere = 1
+	err := w.gate().Enter(t.Context())
+	var why *health.NotAdmitted
+	if !errors.As(err, &why) || why.Reason != "RefusedHere" || refused(err) {
+		t.Errorf("%v", err)
+	}
+	if err := w.gate().Enter(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // settled gives a member all that it makes, and all that is the user's.
 func (w *world) settled(t *testing.T) {
 	t.Helper()

@@ -54,6 +54,9 @@ func New(c Config) kube.Controller {
 // one another within that, and one write tells the hub of all of them.
 const settling = time.Second
 
+// versionInterval is how often this cluster's Kubernetes version is read: no event follows an upgrade.
+const versionInterval = 10 * time.Minute
+
 type reconciler struct {
 	Config
 	budget  *rate.Limiter
@@ -99,7 +102,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.report(tooLong, surplus)
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
 		r.differs = time.Time{}
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: versionInterval}, nil
 	}
 	if r.differs.IsZero() {
 		r.differs = r.Now()

@@ -166,6 +166,32 @@ func TestID2ACloneWritesNoProperties(t *testing.T) {
 	}
 }
 
+// TestP3AnUpgradeOfTheControlPlaneIsReported, although no event follows it.
+func TestP3AnUpgradeOfTheControlPlaneIsReported(t *testing.T) {
+	w, now, version := newWorld(t), at, "v1.36.0"
+	w.settled(t)
+	r := w.mirror(t, &now, new(bool))
+	r.(*reconciler).Version = func(context.Context) (string, error) { return version, nil }
+	for range 2 { // the second finds nothing to write
+		result, err := settle(t, r, &now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(result.RequeueAfter)
+	}
+	version = "v1.37.0"
+	if took := now.Sub(at); took < time.Minute || took > time.Hour {
+		t.Fatalf("it looks again after %v", took)
+	}
+	if _, err := settle(t, r, &now); err != nil {
+		t.Fatal(err)
+	}
+	p := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")
+	if got := p.Status.Version.Kubernetes; got != version {
+		t.Errorf("the hub has %s", got)
+	}
+}
+
 // TestID3ARecreatedClaimIsUsed: a member that was evicted, and joined again while its agent ran, holds its id
 // as before.
 func TestID3ARecreatedClaimIsUsed(t *testing.T) {

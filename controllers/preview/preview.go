@@ -138,9 +138,6 @@ func (s *State) slices(in []*endpoints.Source, m *conflict.Merged, by string) (o
 	return out
 }
 
-// byKubernetes is the managed-by label of the slices that Kubernetes makes.
-const byKubernetes = "endpointslice-controller.k8s.io"
-
 // Service returns a Service and slices that a cluster would export as it does now; nil if it exports none. They stand
 // in for those of a cluster that was not read.
 func (s *State) Service(cluster string) (*corev1.Service, []*discoveryv1.EndpointSlice) {
@@ -175,7 +172,7 @@ func (s *State) Service(cluster string) (*corev1.Service, []*discoveryv1.Endpoin
 		}
 	}
 	m, _ := conflict.Merge([]clusterset.Export{all[i].Export})
-	return svc, s.slices(all[i].sources, &m, byKubernetes)
+	return svc, s.slices(all[i].sources, &m, clusterset.ManagerOfService)
 }
 
 // Apply returns a Service as a cluster with these IP families has it once it was applied, as far as an export depends
@@ -206,7 +203,7 @@ func Apply(svc, was *corev1.Service, in []*discoveryv1.EndpointSlice, families [
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, s := range in {
-		if s.Labels[discoveryv1.LabelManagedBy] == byKubernetes {
+		if s.Labels[discoveryv1.LabelManagedBy] == clusterset.ManagerOfService {
 			s = s.DeepCopy()
 			s.Ports = nil
 			for _, p := range spec.Ports { // only Pods say the number of a named targetPort, which is not shown

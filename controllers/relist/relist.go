@@ -78,6 +78,9 @@ type Lists struct {
 	all []*ListerWatcher
 }
 
+// NewInformer returns an informer over New(lw). It fits into the cache options of controller-runtime.
+//
+// It lists instead of streaming the first objects (WatchList): a busy API server sends the end of such a stream late.
 func (l *Lists) NewInformer(
 	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
 ) cache.SharedIndexInformer {
@@ -100,15 +103,6 @@ func (l *Lists) Again() {
 		}
 		one.mu.Unlock()
 	}
-}
-
-// NewInformer returns an informer over New(lw). It fits into the cache options of controller-runtime.
-//
-// It lists instead of streaming the first objects (WatchList): a busy API server sends the end of such a stream late.
-func NewInformer(
-	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
-) cache.SharedIndexInformer {
-	return new(Lists).NewInformer(lw, object, resync, indexers)
 }
 
 type listing struct{ *ListerWatcher }

@@ -38,15 +38,10 @@ const (
 	idleInterval = time.Minute
 )
 
-type Config struct {
-	kube.Member
-	Served func(client.Object) error // why an optional kind cannot be read; nil if it can
-}
-
 // New returns the controller. All its requests are the same: the ranges as a whole.
-func New(c Config) kube.Controller {
+func New(m kube.Member) kube.Controller {
 	all := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: "ranges"} })
-	r := &reconciler{Config: c}
+	r := &reconciler{Member: m}
 	return kube.Controller{
 		Name: "servicecidrs",
 		Watches: []kube.Watch{
@@ -60,7 +55,7 @@ func New(c Config) kube.Controller {
 }
 
 type reconciler struct {
-	Config
+	kube.Member
 	passed atomic.Bool // a pass has begun
 }
 

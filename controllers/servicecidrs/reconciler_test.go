@@ -97,22 +97,20 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 		}).
 		Build()
 	c.reconciler = &reconciler{
-		Config: Config{
-			Member: kube.Member{
-				Cluster:      "a",
-				HubNamespace: "set",
-				Local:        c.WithWatch,
-				Hub: func() client.Client {
-					if c.noHub {
-						return nil
-					}
-					return c.WithWatch
-				},
-				Families: func(context.Context) ([]corev1.IPFamily, error) {
-					return []corev1.IPFamily{corev1.IPv4Protocol}, nil
-				},
-				Events: c,
+		Member: kube.Member{
+			Cluster:      "a",
+			HubNamespace: "set",
+			Local:        c.WithWatch,
+			Hub: func() client.Client {
+				if c.noHub {
+					return nil
+				}
+				return c.WithWatch
 			},
+			Families: func(context.Context) ([]corev1.IPFamily, error) {
+				return []corev1.IPFamily{corev1.IPv4Protocol}, nil
+			},
+			Events: c,
 			Served: func(client.Object) error { return c.served },
 		},
 	}
@@ -305,6 +303,22 @@ func TestV2NoBlockIsAskedForBeforeTheRangesAreReported(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err == nil ||
 		c.property(clusterset.PropertyBlocks) != "" {
 		t.Errorf("%v; it asks for %s", err, c.property(clusterset.PropertyBlocks))
+	}
+}
+
+// TestV2AMemberInModeSharedAsksForNoBlock. If it said nothing, the hub would grant one of each family as soon as the
+// mode becomes preferred, also of a family that the cluster does not have.
+func TestV2AMemberInModeSharedAsksForNoBlock(t *testing.T) {
+	c := newCluster(t, "shared", nil)
+	if c.pass(); c.property(clusterset.PropertyBlocks) != "ipv4=0 ipv6=0" {
+		t.Errorf("it asks for %q", c.property(clusterset.PropertyBlocks))
+	}
+	c.set.Spec.VIPs.Mode = "preferred"
+	if err := c.Update(t.Context(), c.set); err != nil {
+		t.Fatal(err)
+	}
+	if c.pass(); c.property(clusterset.PropertyBlocks) != "ipv4=1 ipv6=0" {
+		t.Errorf("it asks for %q", c.property(clusterset.PropertyBlocks))
 	}
 }
 

@@ -41,8 +41,7 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 		r.Events.Event(kube.System(), kube.Warning, "RangesNotReported", fmt.Sprintf(
 			"The hub is not told of these ServiceCIDRs and may grant blocks that overlap them: %v.", left))
 	}
-	err := r.property(ctx, clusterset.PropertyServiceRanges, value)
-	if err != nil || s.Mode == ipam.ModeShared {
+	if err := r.property(ctx, clusterset.PropertyServiceRanges, value); err != nil {
 		return err // the hub grants a block to a member that wants one, and must know its ranges before
 	}
 	blocks := clusterset.BlocksWanted{

@@ -51,8 +51,8 @@ func New(c Config) kube.Controller {
 	return kube.Controller{
 		Name: "serviceexport",
 		Watches: []kube.Watch{
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(kube.Itself)},
-			{Side: kube.Local, Object: &corev1.Service{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(client.ObjectKeyFromObject)},
+			{Side: kube.Local, Object: &corev1.Service{}, Requests: kube.Named(client.ObjectKeyFromObject)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.afterRefusal, Alike: unchanged},
@@ -91,7 +91,7 @@ func (c Config) afterRefusal(ctx context.Context, o client.Object) []reconcile.R
 
 // allExports requests a pass over every ServiceExport, and over every copy of an own record: its export may be gone.
 func (c Config) allExports(ctx context.Context, _ client.Object) []reconcile.Request {
-	exports := kube.Requests(ctx, c.Local, &mcsv1beta1.ServiceExportList{}, kube.Itself)
+	exports := kube.Requests(ctx, c.Local, &mcsv1beta1.ServiceExportList{}, client.ObjectKeyFromObject)
 	return append(exports, kube.Requests(ctx, c.Local, &hubv1alpha1.ServiceExportRecordList{}, c.own,
 		client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: c.Cluster})...)
 }

@@ -52,7 +52,6 @@ func (m *memory) forget(record string) {
 	delete(m.records, record)
 }
 
-// remember notes a write.
 func (m *memory) remember(record string, written kube.Written, revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,13 +185,7 @@ func (r *reconciler) write(ctx context.Context, s *state, o client.Object, conte
 	revision := kube.Origin(o).Revision
 	log.FromContext(ctx).Info("publishing", "record", o.GetName(), "revision", revision)
 	written := kube.NewWritten(content, r.Now())
-	var err error
-	if o.GetResourceVersion() == "" {
-		err = r.Hub().Create(ctx, o)
-	} else {
-		err = r.Hub().Update(ctx, o)
-	}
-	if err != nil {
+	if err := kube.Put(ctx, r.Hub(), o); err != nil {
 		return err
 	}
 	written.Version = kube.Version(o)

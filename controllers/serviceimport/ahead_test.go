@@ -54,7 +54,7 @@ func TestOnlyARecordThatHasChangedGoesAhead(t *testing.T) {
 		src.AddressType = discoveryv1.AddressTypeIPv4
 		local.WithObjects(endpoints.Desired(src, imp))
 	}
-	r := &reconciler{Config: Config{Member: kube.Member{Cluster: "east", Local: local.Build()}}}
+	r := newReconciler(Config{Member: kube.Member{Cluster: "east", Local: local.Build()}})
 	other, none := record("west", 100, 8), record("west", 100, 8)
 	other.Spec.Endpoints[0].AddressType, none.Spec.Endpoints = discoveryv1.AddressTypeIPv6, nil
 	for name, c := range map[string]struct {

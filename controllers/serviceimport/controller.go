@@ -33,7 +33,7 @@ type Config struct {
 
 // New returns the controller. Its requests are namespace/name of a Service.
 func New(c Config) kube.Controller {
-	r := &reconciler{Config: c}
+	r := newReconciler(c)
 	others := kube.Named(func(o client.Object) types.NamespacedName {
 		if kube.Origin(o).ClusterID == c.Cluster {
 			return types.NamespacedName{}
@@ -44,7 +44,7 @@ func New(c Config) kube.Controller {
 		Name: "serviceimport",
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(client.ObjectKeyFromObject)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.requestsForDerived},
 			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.requestsForNamespace},
 			{

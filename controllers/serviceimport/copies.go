@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -68,13 +68,10 @@ func decideCopy(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (
 	return follow, "", ""
 }
 
-// copier keeps the copies of other members' records.
-type copier struct{ Config }
-
 // copyRecords brings the copies of other members' records up to date, in this cluster and in s. Absence is not deletion
 // (DESIGN §2): a copy changes only for a newer, valid revision, and is deleted only if its owner withdrew it or
 // departed. A cluster whose copy cannot be written is in s.unwritten.
-func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
+func (r Config) copyRecords(ctx context.Context, s *snapshot) error {
 	if !s.hub {
 		return nil
 	}
@@ -82,20 +79,14 @@ func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
 	for i := range s.copies {
 		copied[s.copies[i].Spec.ClusterID] = s.copies[i]
 	}
-	clusters := map[string]bool{}
-	for cluster := range copied {
-		clusters[cluster] = true
-	}
-	for cluster := range s.published.Records {
-		clusters[cluster] = true
-	}
-	delete(clusters, c.Cluster) // serviceexport has written that
+	clusters := sets.KeySet(copied).Union(sets.KeySet(s.published.Records))
+	clusters.Delete(r.Cluster) // serviceexport has written that
 	s.copies = slices.DeleteFunc(s.copies, func(rec *hubv1alpha1.ServiceExportRecord) bool {
-		return rec.Spec.ClusterID != c.Cluster
+		return rec.Spec.ClusterID != r.Cluster
 	})
 	var errs []error
-	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
-		is, err := c.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
+	for _, cluster := range sets.List(clusters) {
+		is, err := r.copyRecord(ctx, s, s.published.Records[cluster], copied[cluster])
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
@@ -112,17 +103,17 @@ func (c copier) copyRecords(ctx context.Context, s *snapshot) error {
 }
 
 // copyRecord brings one copy up to date, and returns it; nil if there is none.
-func (c copier) copyRecord(
+func (r Config) copyRecord(
 	ctx context.Context, s *snapshot, shown, copied *hubv1alpha1.ServiceExportRecord,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	logger := log.FromContext(ctx)
 	if s.excluded || s.assumed && copied == nil {
 		if copied != nil {
 			logger.Info("an export ended: its namespace must not be used", "record", copied.Name)
-			return nil, kube.Delete(ctx, c.Local, copied)
+			return nil, kube.Delete(ctx, r.Local, copied)
 		}
 		if !shown.Spec.Withdrawn {
-			c.refuseRecord(
+			r.refuseRecord(
 				shown,
 				fmt.Sprintf("the ClusterSet's spec.namespaces excludes namespace %s.", s.name.Namespace),
 			)
@@ -133,26 +124,26 @@ func (c copier) copyRecord(
 	a, reason, message := decideCopy(shown, copied, departed)
 	switch {
 	case a == follow:
-		return c.follow(ctx, shown, copied, s.departed[shown.Spec.ClusterID])
+		return r.followRecord(ctx, shown, copied, s.departed[shown.Spec.ClusterID])
 	case a == drop && !departed && s.hasFrom(copied.Spec.ClusterID):
 		return copied, nil // it says that what is still imported must go; the pass after that drops it
 	case a == drop:
 		logger.Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
-		return nil, kube.Delete(ctx, c.Local, copied)
+		return nil, kube.Delete(ctx, r.Local, copied)
 	case a == hold && copied == nil:
-		c.refuseRecord(shown, message)
+		r.refuseRecord(shown, message)
 		return nil, nil
 	case a == hold:
-		return c.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
+		return r.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
 	}
 	return copied, nil
 }
 
 // refuseRecord raises an Event where the copy would be.
-func (c copier) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message string) {
+func (r Config) refuseRecord(shown *hubv1alpha1.ServiceExportRecord, message string) {
 	about := shown.DeepCopy()
 	about.Namespace = kube.SystemNamespace
-	c.Events.Event(about, kube.Warning, "RecordRefused", message)
+	r.Events.Event(about, kube.Warning, "RecordRefused", message)
 }
 
 // hasFrom returns whether an import has something from a cluster.
@@ -166,9 +157,9 @@ func (s *snapshot) hasFrom(cluster string) bool {
 		})
 }
 
-// follow updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held. departed
-// is when the owner did last.
-func (c copier) follow(
+// followRecord updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held.
+// departed is when the owner did last.
+func (r Config) followRecord(
 	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, departed time.Time,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{}
@@ -187,26 +178,22 @@ func (c copier) follow(
 	}
 	if copied != nil && equality.Semantic.DeepEqual(rec.Spec, copied.Spec) &&
 		maps.Equal(rec.Annotations, copied.Annotations) {
-		return c.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
+		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
-	write := func() error { return c.Local.Create(ctx, rec) }
-	if copied != nil {
-		write = func() error { return c.Local.Update(ctx, rec) }
-	}
-	if err := write(); err != nil {
-		return c.refusedHere(ctx, shown, copied, err)
+	if err := kube.Put(ctx, r.Local, rec); err != nil {
+		return r.refusedHere(ctx, shown, copied, err)
 	}
 	if claim != "" {
-		c.reportBackdated(rec, claim)
+		r.reportBackdated(rec, claim)
 	}
-	return c.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
+	return r.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
 }
 
 // refusedHere returns the copy that stays if this cluster's API server takes no newer one, and reports a refusal: its
 // CRDs may be older than the hub's (SPEC U6).
-func (c copier) refusedHere(
+func (r Config) refusedHere(
 	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, cause error,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	if !apierrors.IsInvalid(cause) {
@@ -214,10 +201,10 @@ func (c copier) refusedHere(
 	}
 	message := fmt.Sprintf("Copying the record failed. Apply the CRDs of the hub's version here: %v", cause)
 	if copied == nil {
-		c.refuseRecord(shown, message)
+		r.refuseRecord(shown, message)
 		return nil, cause
 	}
-	held, err := c.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
+	held, err := r.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
 	return held, errors.Join(cause, err)
 }
 
@@ -236,9 +223,9 @@ func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 	return claim
 }
 
-func (c copier) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
+func (r Config) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
 	s := &copied.Spec
-	c.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
+	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
 		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. It may have joined late, or "+
 			"its clock is wrong. In conflicts, that age counts only if the export was published within %v of the "+
 			"first "+
@@ -253,29 +240,20 @@ func (c copier) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim s
 }
 
 // setHeld sets the condition Held and returns the copy. It does not add Held False to a copy that was never held.
-func (c copier) setHeld(
+func (r Config) setHeld(
 	ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, status metav1.ConditionStatus, reason, message string,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
 	if status == metav1.ConditionFalse &&
 		!meta.IsStatusConditionTrue(copied.Status.Conditions, hubv1alpha1.ConditionHeld) {
 		return copied, nil
 	}
-	held := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
-	all, changed := conditions.Set(
-		copied.Status.Conditions, []metav1.Condition{held}, copied.Generation, metav1.NewTime(c.Now()),
-	)
-	if !changed {
-		return copied, nil
+	rec, changed, err := r.setCondition(ctx, copied, metav1.Condition{
+		Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message,
+	})
+	if changed && status == metav1.ConditionTrue {
+		r.Events.Event(rec, kube.Warning, "RecordHeld", message)
 	}
-	rec := copied.DeepCopy()
-	rec.Status.Conditions = all
-	if err := c.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
-		return copied, err
-	}
-	if status == metav1.ConditionTrue {
-		c.Events.Event(rec, kube.Warning, "RecordHeld", message)
-	}
-	return rec, nil
+	return rec, err
 }
 
 // Acknowledge sets withdrawal.AnnotationAcknowledged on a member's Lease: the newest withdrawn record on the hub for

@@ -167,7 +167,7 @@ func newCrowd(tb testing.TB, exporters int) *crowd {
 		c.records = append(c.records, onHub)
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
-	c.reconciler = &reconciler{Config: Config{
+	c.reconciler = newReconciler(Config{
 		Member: kube.Member{
 			Cluster: "me", HubNamespace: "set", Now: time.Now, Local: c.local,
 			Hub:      func() client.Client { return c.hub },
@@ -175,7 +175,7 @@ func newCrowd(tb testing.TB, exporters int) *crowd {
 		},
 		Gateways:  func() bool { return false },
 		Addresses: &ranges{},
-	}}
+	})
 	for range 3 {
 		c.pass(tb)
 	}

@@ -167,7 +167,7 @@ func TestI11ADeclaredImportIsEmptiedWhole(t *testing.T) {
 	m.keep = nil
 	m.annotate(clusterset.AnnotationNamespaceDeclared, "")
 	for _, sees := range []bool{false, true} { // the agent restarts, and does not know what the ClusterSet wants
-		m.seesHub, m.memory = sees, memory{}
+		m.seesHub, m.reconciler = sees, newReconciler(m.Config)
 		m.mustPass()
 		imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
 		if !kube.Emptied(imp) || len(imp.Spec.IPs)+len(imp.Status.Clusters) > 0 {

@@ -55,7 +55,7 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	}).Build()
-	r := &reconciler{Config: Config{Member: kube.Member{Local: local}}}
+	r := newReconciler(Config{Member: kube.Member{Local: local}})
 	for _, c := range []struct {
 		what, name, says, want string
 		lists                  int
@@ -121,7 +121,7 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		},
 	}).Build()
 	now := time.Unix(1000, 0)
-	r := &reconciler{Config: Config{Member: kube.Member{Local: local, Now: func() time.Time { return now }}}}
+	r := newReconciler(Config{Member: kube.Member{Local: local, Now: func() time.Time { return now }}})
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	m := &conflict.Merged{
 		TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode,

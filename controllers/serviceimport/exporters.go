@@ -70,7 +70,6 @@ func (s *snapshot) decideExporters() exporters {
 	return e
 }
 
-// addCopy adds one copy.
 func (e *exporters) addCopy(rec *hubv1alpha1.ServiceExportRecord, s *snapshot) {
 	cluster := rec.Spec.ClusterID
 	if rec.Spec.Withdrawn {
@@ -182,7 +181,6 @@ func (s *snapshot) isUnreadable(slice *discoveryv1.EndpointSlice) bool {
 	return !all || clusterset.IsOlder(s.published.Records[cluster], s.copyOf(cluster))
 }
 
-// copyOf returns the copy of a cluster's record, or nil.
 func (s *snapshot) copyOf(cluster string) *hubv1alpha1.ServiceExportRecord {
 	i := slices.IndexFunc(
 		s.copies,

@@ -144,12 +144,12 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 // TestC7AFamilyThatWaitsForAnAddressIsNotForgotten: while the dry run fails, the derived Service shows it.
 func TestC7AFamilyThatWaitsForAnAddressIsNotForgotten(t *testing.T) {
 	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	r := &reconciler{Config: Config{
+	r := newReconciler(Config{
 		Member: kube.Member{
 			Families: func(context.Context) ([]corev1.IPFamily, error) { return nil, errors.New("a webhook failed") },
 		},
 		Gateways: func() bool { return false },
-	}}
+	})
 	imp := &mcsv1beta1.ServiceImport{}
 	imp.Spec.IPFamilies = both[:1]
 	for _, c := range []struct {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -145,11 +144,11 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	return err
 }
 
-func (c Config) listSlices(
+func (r Config) listSlices(
 	ctx context.Context, name types.NamespacedName, index string,
 ) (out []*discoveryv1.EndpointSlice, err error) {
 	var list discoveryv1.EndpointSliceList
-	err = c.Local.List(
+	err = r.Local.List(
 		ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)},
 		client.UnsafeDisableDeepCopy,
 	)
@@ -165,20 +164,15 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 	if !slices.ContainsFunc(s.copies, others) && len(s.published.Records) == 0 {
 		return nil
 	}
-	var leases coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
+	leases, err := kube.Sources(ctx, r.Local)
 	s.expired = map[string]liveness.State{}
-	for i := range leases.Items {
-		lease := &leases.Items[i]
-		cluster, state := lease.Labels[liveness.LabelSource], liveness.StateOf(lease)
-		if state.Expired && cluster != r.Cluster && lease.Name == liveness.LeaseName(cluster) {
+	for i := range leases {
+		cluster, state := leases[i].Labels[liveness.LabelSource], liveness.StateOf(&leases[i])
+		if state.Expired && cluster != r.Cluster {
 			s.expired[cluster] = state
 		}
 	}
-	return nil
+	return err
 }
 
 // gatherHub reads what the hub shows of other clusters.
@@ -193,7 +187,7 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	if known {
-		s.fills = rules.Declared == hubv1alpha1.DeclaredImportsFill
+		s.fills = rules.DeclaredImports == hubv1alpha1.DeclaredImportsFill
 	}
 	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
 	s.creates = known && !s.excluded && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate

@@ -42,7 +42,7 @@ func TestS4HeldEndpointsToo(t *testing.T) {
 		},
 	}
 	reserved := []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
-	r := reader{Config{Member: kube.Member{Cluster: "me", Reserved: reserved}}}
+	r := Config{Member: kube.Member{Cluster: "me", Reserved: reserved}}
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}} // without a hub
 	merged := &conflict.Merged{Names: map[string]map[clusterset.PortKey]string{"a": {}}, Clusters: []string{"a"}}
 	found := r.sources(s, &exporters{managed: []*discoveryv1.EndpointSlice{slice}}, nil, merged)

@@ -144,15 +144,12 @@ func vips(
 	return nil, families
 }
 
-// retirer ends imports.
-type retirer struct{ Config }
-
 // retire deletes the import and its slices when nobody exports the name any more (I2). The derived Service stays for
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
 // quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11):
 // what the agent wrote there goes first, because a VIP without endpoints is of no use. The mark goes last, because
 // without it no pass comes here again.
-func (r retirer) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
+func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	filled := s.imp != nil && kube.Filled(s.imp)
 	switch {
 	case filled && !kube.Emptied(s.imp): // the next pass goes on
@@ -191,7 +188,7 @@ func isQuarantined(svc *corev1.Service) bool {
 }
 
 // quarantine keeps the unused derived Service for the quarantine, returns the rest of it, and deletes it then.
-func (r retirer) quarantine(ctx context.Context, s *snapshot) (left time.Duration, err error) {
+func (r Config) quarantine(ctx context.Context, s *snapshot) (left time.Duration, err error) {
 	if s.svc == nil || !kube.Owned(s.svc) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -17,9 +18,9 @@ import (
 // memory is what the process remembers between passes. A restart may lose it: it saves requests and bridges seconds.
 type memory struct {
 	mu       sync.Mutex
-	waits    map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
-	reported kube.Reported                          // by kube.Key of a name
-	unknown  map[string]time.Time                   // trafficDistributions that the API server refused
+	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of names that wait for their VIPs
+	reported kube.Reported                                    // by kube.Key of a name
+	unknown  map[string]time.Time                             // trafficDistributions that the API server refused
 	settled  map[types.NamespacedName]*settled
 	orders   map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
 	unseen   map[types.NamespacedName]*unseen
@@ -43,9 +44,6 @@ type write struct {
 func (m *memory) wrote(name types.NamespacedName, o client.Object, version string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unseen == nil {
-		m.unseen = map[types.NamespacedName]*unseen{}
-	}
 	u := m.unseen[name]
 	if u == nil {
 		u = &unseen{objects: map[string]write{}}
@@ -88,9 +86,9 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 // forget drops a name whose namespace is gone.
 func (m *memory) forget(name types.NamespacedName) {
 	m.reported.Recently(kube.Key(name), false, time.Time{})
+	m.waits.Forget(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.waits, name)
 	delete(m.settled, name)
 	delete(m.orders, name)
 	delete(m.unseen, name)
@@ -109,9 +107,6 @@ func (m *memory) setOrder(name types.NamespacedName, order *endpoints.Order) {
 		delete(m.orders, name)
 		return
 	}
-	if m.orders == nil {
-		m.orders = map[types.NamespacedName]*endpoints.Order{}
-	}
 	m.orders[name] = order
 }
 
@@ -121,23 +116,6 @@ const (
 	firstWait = 200 * time.Millisecond
 	maxWait   = 2 * time.Second
 )
-
-// wait returns how long a name waits now.
-func (m *memory) wait(name types.NamespacedName) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.waits == nil {
-		m.waits = map[types.NamespacedName]time.Duration{}
-	}
-	m.waits[name] = min(max(firstWait, 2*m.waits[name]), maxWait)
-	return m.waits[name]
-}
-
-func (m *memory) stopWaiting(name types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.waits, name)
-}
 
 // unknownFor is how long a refused trafficDistribution is not tried again: the API server may be upgraded.
 const unknownFor = time.Hour
@@ -153,8 +131,5 @@ func (m *memory) isUnknown(distribution string, now time.Time) bool {
 func (m *memory) setUnknown(distribution string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unknown == nil {
-		m.unknown = map[string]time.Time{}
-	}
 	m.unknown[distribution] = now
 }

@@ -9,7 +9,7 @@ import (
 
 // TestV5ImportsThatWaitForAVIPAskLessAndLess: thousands may wait for one range. Who is answered starts again.
 func TestV5ImportsThatWaitForAVIPAskLessAndLess(t *testing.T) {
-	var m memory
+	m := newReconciler(Config{})
 	web, other := types.NamespacedName{
 		Namespace: "shop",
 		Name:      "web",
@@ -17,15 +17,15 @@ func TestV5ImportsThatWaitForAVIPAskLessAndLess(t *testing.T) {
 		Namespace: "shop",
 		Name:      "other",
 	}
-	for round, end := range []func(types.NamespacedName){m.stopWaiting, m.forget, func(types.NamespacedName) {}} {
+	for round, end := range []func(types.NamespacedName){m.waits.Forget, m.forget, func(types.NamespacedName) {}} {
 		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
 			1600 * time.Millisecond, 2 * time.Second, 2 * time.Second} {
-			if got := m.wait(web); got != want {
+			if got := m.waits.When(web); got != want {
 				t.Errorf("round %d: %s, want %s", round, got, want)
 			}
 		}
 		if end(web); round < 2 {
-			if got := m.wait(other); got != firstWait<<round {
+			if got := m.waits.When(other); got != firstWait<<round {
 				t.Errorf("another waits %s", got)
 			}
 		}

@@ -77,9 +77,6 @@ func notOwned(o client.Object) metav1.Condition {
 	return c
 }
 
-// reporter reports names that are not imported.
-type reporter struct{ Config }
-
 // What an API server may refuse, as the message of the condition Imported names it.
 const (
 	theNamespace = "the namespace of the import"
@@ -87,11 +84,11 @@ const (
 	theChange    = "a change of the import, which stays as it is"
 )
 
-// wrote reports that the API server refuses what was to be written, until err is nil. It returns err. As long as it is
-// the same, the first words stay: with each new text, the write would start another pass.
-func (r reporter) wrote(ctx context.Context, s *snapshot, what string, err error) error {
+// reportWrite reports that the API server refuses what was to be written, until err is nil. It returns err. As long as
+// it is the same, the first words stay: with each new text, the write would start another pass.
+func (r Config) reportWrite(ctx context.Context, s *snapshot, what string, err error) error {
 	if err == nil {
-		return r.accept(ctx, s)
+		return r.clearImported(ctx, s)
 	}
 	if !kube.Refused(err) {
 		return err
@@ -110,21 +107,21 @@ func (r reporter) wrote(ctx context.Context, s *snapshot, what string, err error
 			c.Message = was.Message
 		}
 	}
-	return errors.Join(err, r.refuse(ctx, s, c))
+	return errors.Join(err, r.reportRefused(ctx, s, c))
 }
 
-// refuse reports why the name is not imported as it is exported: in the condition Imported of this cluster's copies of
-// the records and, once, by Event and in the same condition of the local ServiceExport. Another program that owns the
-// import may write that as well, so the agent does not restore it there.
-func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) error {
+// reportRefused reports why the name is not imported as it is exported: in the condition Imported of this cluster's
+// copies of the records and, once, by Event and in the same condition of the local ServiceExport. Another program that
+// owns the import may write that as well, so the agent does not restore it there.
+func (r Config) reportRefused(ctx context.Context, s *snapshot, c metav1.Condition) error {
 	var copies []*hubv1alpha1.ServiceExportRecord
 	for _, rec := range s.copies {
 		if !rec.Spec.Withdrawn {
-			copies = append(copies, r.current(s, rec))
+			copies = append(copies, r.currentCopy(s, rec))
 			continue
 		}
 		// Its Service may be exported again.
-		if _, err := r.set(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
+		if _, _, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
 			return err
 		}
 	}
@@ -150,7 +147,7 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) e
 		}
 	}
 	for _, was := range copies {
-		changed, err := r.set(ctx, was, c)
+		_, changed, err := r.setCondition(ctx, was, c)
 		if err != nil {
 			return err
 		}
@@ -167,9 +164,9 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, c metav1.Condition) e
 	return nil
 }
 
-// current returns a copy of a record. From this cluster's own, it removes a condition Imported that is older than the
-// ServiceExport, because that report went to an earlier one. While this clock is behind the creation, it stays.
-func (r reporter) current(s *snapshot, rec *hubv1alpha1.ServiceExportRecord) *hubv1alpha1.ServiceExportRecord {
+// currentCopy returns a copy of a record. From this cluster's own, it removes a condition Imported that is older than
+// the ServiceExport, because that report went to an earlier one. While this clock is behind the creation, it stays.
+func (r Config) currentCopy(s *snapshot, rec *hubv1alpha1.ServiceExportRecord) *hubv1alpha1.ServiceExportRecord {
 	is := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
 	if is == nil || s.export == nil || rec.Spec.ClusterID != r.Cluster ||
 		!is.LastTransitionTime.Before(&s.export.CreationTimestamp) || s.export.CreationTimestamp.After(r.Now()) {
@@ -180,29 +177,28 @@ func (r reporter) current(s *snapshot, rec *hubv1alpha1.ServiceExportRecord) *hu
 	return rec
 }
 
-// accept removes the condition Imported: its cause is gone.
-func (r reporter) accept(ctx context.Context, s *snapshot) error {
+// clearImported removes the condition Imported: its cause is gone.
+func (r Config) clearImported(ctx context.Context, s *snapshot) error {
 	if err := r.patchExport(ctx, s, func(e *mcsv1beta1.ServiceExport) {
 		meta.RemoveStatusCondition(&e.Status.Conditions, hubv1alpha1.ConditionImported)
 	}); err != nil {
 		return err
 	}
 	for _, rec := range s.copies {
-		_, err := r.set(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported})
-		if err != nil {
+		if _, _, err := r.setCondition(ctx, rec, metav1.Condition{Type: hubv1alpha1.ConditionImported}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// clear removes the conditions Imported and EndpointsImported where nothing is to be imported.
-func (r reporter) clear(ctx context.Context, s *snapshot) error {
-	return errors.Join(r.accept(ctx, s), r.lost(ctx, s, &foundSources{}))
+// clearReports removes the conditions Imported and EndpointsImported where nothing is to be imported.
+func (r Config) clearReports(ctx context.Context, s *snapshot) error {
+	return errors.Join(r.clearImported(ctx, s), r.reportLost(ctx, s, &foundSources{}))
 }
 
-// lost sets the condition EndpointsImported of the copies.
-func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) error {
+// reportLost sets the condition EndpointsImported of the copies.
+func (r Config) reportLost(ctx context.Context, s *snapshot, found *foundSources) error {
 	for _, copied := range s.copies {
 		was := meta.FindStatusCondition(copied.Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
 		cluster := copied.Spec.ClusterID
@@ -217,35 +213,37 @@ func (r reporter) lost(ctx context.Context, s *snapshot, found *foundSources) er
 		case !lost:
 			c.Type = hubv1alpha1.ConditionEndpointsImported
 		}
-		if _, err := r.set(ctx, copied, c); err != nil {
+		if _, _, err := r.setCondition(ctx, copied, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// set sets a condition of a copy, or removes it if it has no status, and returns whether that changed anything.
-func (r reporter) set(
+// setCondition sets a condition of a copy, or removes it if it has no status. It returns the copy, and whether that
+// changed anything.
+func (r Config) setCondition(
 	ctx context.Context, was *hubv1alpha1.ServiceExportRecord, c metav1.Condition,
-) (changed bool, err error) {
-	if c.Status == "" && meta.FindStatusCondition(was.Status.Conditions, c.Type) == nil {
-		return false, nil // of hundreds of copies, most have none
-	}
-	rec := was.DeepCopy()
+) (is *hubv1alpha1.ServiceExportRecord, changed bool, err error) {
+	all := was.Status.Conditions
 	if c.Status == "" {
-		changed = meta.RemoveStatusCondition(&rec.Status.Conditions, c.Type)
+		changed = meta.RemoveStatusCondition(&all, c.Type)
 	} else {
-		rec.Status.Conditions, changed = conditions.Set(
-			rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(r.Now()))
+		all, changed = conditions.Set(all, []metav1.Condition{c}, was.Generation, metav1.NewTime(r.Now()))
 	}
-	if changed {
-		err = r.Local.Status().Patch(ctx, rec, kube.Changes(was))
+	if !changed {
+		return was, false, nil
 	}
-	return changed, err
+	is = was.DeepCopy()
+	is.Status.Conditions = all
+	if err := r.Local.Status().Patch(ctx, is, kube.Changes(was)); err != nil {
+		return was, false, err
+	}
+	return is, true, nil
 }
 
 // patchExport edits the status of the local ServiceExport, if there is one.
-func (r reporter) patchExport(ctx context.Context, s *snapshot, edit func(*mcsv1beta1.ServiceExport)) error {
+func (r Config) patchExport(ctx context.Context, s *snapshot, edit func(*mcsv1beta1.ServiceExport)) error {
 	if s.export == nil {
 		return nil
 	}

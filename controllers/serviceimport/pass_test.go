@@ -100,7 +100,7 @@ func newMember(t *testing.T) *member {
 		}
 	}
 	m.hub, m.local = hub.Build(), local.Build()
-	m.reconciler = &reconciler{Config: Config{
+	m.reconciler = newReconciler(Config{
 		Member: kube.Member{
 			Cluster:      "a",
 			HubNamespace: "set",
@@ -119,7 +119,7 @@ func newMember(t *testing.T) *member {
 			},
 		},
 		Gateways: func() bool { return false },
-	}}
+	})
 	return m
 }
 

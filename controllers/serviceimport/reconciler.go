@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,6 +39,16 @@ const recheck = 10 * time.Second
 type reconciler struct {
 	Config
 	memory
+}
+
+func newReconciler(c Config) *reconciler {
+	return &reconciler{Config: c, memory: memory{
+		waits:   workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstWait, maxWait),
+		unknown: map[string]time.Time{},
+		settled: map[types.NamespacedName]*settled{},
+		orders:  map[types.NamespacedName]*endpoints.Order{},
+		unseen:  map[types.NamespacedName]*unseen{},
+	}}
 }
 
 // finding is an Event to raise about an object.
@@ -63,15 +75,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if again, done, err := r.followEndpoints(ctx, &s); done || err != nil {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
-	copied := copier{r.Config}.copyRecords(ctx, &s)
+	copied := r.copyRecords(ctx, &s)
 	if apierrors.IsConflict(copied) || apierrors.IsAlreadyExists(copied) {
 		return reconcile.Result{}, copied
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		about := reporter{r.Config}
-		return reconcile.Result{}, errors.Join(copied, about.lost(ctx, &s, &foundSources{}),
-			about.wrote(ctx, &s, theNamespace, r.createNamespace(ctx, &s)))
+		return reconcile.Result{}, errors.Join(copied, r.reportLost(ctx, &s, &foundSources{}),
+			r.reportWrite(ctx, &s, theNamespace, r.createNamespace(ctx, &s)))
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -97,14 +108,13 @@ func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
 
 // resolve decides about a name, applies the decision, and returns when to check the name again.
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	about, end := reporter{r.Config}, retirer{r.Config}
 	if s.refuses {
-		r.stopWaiting(s.name)
+		r.waits.Forget(s.name)
 		r.setOrder(s.name, nil)
-		if err := about.clear(ctx, s); err != nil {
+		if err := r.clearReports(ctx, s); err != nil {
 			return 0, err
 		}
-		return end.retire(ctx, s)
+		return r.retire(ctx, s)
 	}
 	e := s.decideExporters()
 	r.report(e.findings)
@@ -112,26 +122,26 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	if o := s.foreign(); o != nil && exported {
 		// It is no longer to be filled, has VIPs of others, or was made while the derived Service was in quarantine.
 		if o == client.Object(s.imp) && (kube.Filled(s.imp) || isQuarantined(s.svc)) {
-			if again, err = end.retire(ctx, s); err != nil {
+			if again, err = r.retire(ctx, s); err != nil {
 				return 0, err
 			}
 		}
-		return again, errors.Join(about.refuse(ctx, s, notOwned(o)), about.lost(ctx, s, &foundSources{}))
+		return again, errors.Join(r.reportRefused(ctx, s, notOwned(o)), r.reportLost(ctx, s, &foundSources{}))
 	}
 	switch {
 	case !exported:
-		r.stopWaiting(s.name)
+		r.waits.Forget(s.name)
 		r.setOrder(s.name, nil)
-		if err := about.clear(ctx, s); err != nil {
+		if err := r.clearReports(ctx, s); err != nil {
 			return 0, err
 		}
-		return end.retire(ctx, s)
+		return r.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:
 		if again, err = r.apply(ctx, s, &e); err != nil {
 			return 0, err
 		}
 	default:
-		if err := about.accept(ctx, s); err != nil {
+		if err := r.clearImported(ctx, s); err != nil {
 			return 0, err
 		}
 	}
@@ -143,7 +153,6 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 
 // apply writes slices, derived Service and import, and returns when to check the name again.
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
-	about := reporter{r.Config}
 	// Conflicts are dropped here: each exporter reports them on its own ServiceExport.
 	merged, _ := conflict.Merge(slices.Concat(e.standIns, e.exports))
 	for _, standIn := range e.standIns {
@@ -151,7 +160,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
-		return 0, about.wrote(ctx, s, theImport, err)
+		return 0, r.reportWrite(ctx, s, theImport, err)
 	}
 	families, later, err := r.families(ctx, s, imp, merged.Families)
 	if err != nil {
@@ -165,7 +174,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		Manager:   kube.Manager,
 		Merged:    &merged,
 	}
-	found := reader{r.Config}.sources(s, e, imp, &merged)
+	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
 	sources := endpoints.Expire(found.sources, s.expired)
 	p := &slicePlan{
@@ -187,7 +196,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
 			err)
 	}
-	if err := about.lost(ctx, s, &found); err != nil {
+	if err := r.reportLost(ctx, s, &found); err != nil {
 		return 0, err
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
@@ -199,13 +208,13 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		write = theChange // clients use it as it is
 	}
 	update := func() error {
-		return about.wrote(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
+		return r.reportWrite(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
 		refused = errors.Join(refused, update(), r.removeDispensable(ctx, p), p.invalid)
-		return r.wait(s.name), refused
+		return r.waits.When(s.name), refused
 	}
-	r.stopWaiting(s.name)
+	r.waits.Forget(s.name)
 	remove := r.removeSlices
 	if refused != nil {
 		remove = r.removeDispensable

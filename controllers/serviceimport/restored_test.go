@@ -229,7 +229,8 @@ func TestS2WhatAPassLeftUnfinishedIsHeld(t *testing.T) {
 			},
 		})
 		failed = m.pass() != nil
-		m.Local, m.unseen = m.local, nil
+		m.Local = m.local
+		clear(m.unseen)
 		before := projected(m)
 		rec := &hubv1alpha1.ServiceExportRecord{}
 		if err := m.records("c", rec).Delete(t.Context(), rec); err != nil {

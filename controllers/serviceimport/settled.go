@@ -221,9 +221,6 @@ func (m *memory) settle(s *snapshot, is *settled, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.settled == nil {
-		m.settled = map[types.NamespacedName]*settled{}
-	}
 	m.settled[s.name] = is
 }
 
@@ -303,7 +300,7 @@ func (r *reconciler) importChanged(
 		if native, ok := p.from.(*discoveryv1.EndpointSlice); ok {
 			found.sources = append(found.sources, s.nativeSource(r.Cluster, native))
 		} else {
-			reader{r.Config}.addGroup(&found, p.cluster, p.group, p.imported, s.imp)
+			r.addGroup(&found, p.cluster, p.group, p.imported, s.imp)
 		}
 		plan.imported.existing = append(plan.imported.existing, p.imported)
 		traffic, gateway := endpoints.ProjectionNames(p.imported.Name)

@@ -316,7 +316,7 @@ func TestASettledNameIsAsAWholePassMakesIt(t *testing.T) {
 				changes[name](m, cluster, rand.New(rand.NewPCG(seed, uint64(step))))
 				for range 3 {
 					if m == whole {
-						m.settled = nil
+						clear(m.settled)
 					}
 					was := m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}]
 					_ = m.pass()
@@ -417,7 +417,7 @@ func TestS2ARefusedUpdateIsTriedAgain(t *testing.T) {
 		address := func(cluster string) string { return m.imported()[cluster].Endpoints[0].Addresses[0] }
 		for range 2 {
 			if !settles {
-				m.settled = nil
+				clear(m.settled)
 			}
 			m.told = nil
 			if err := m.pass(); !errors.Is(err, refusal) || !slices.Contains(m.told, "SliceRefused") ||

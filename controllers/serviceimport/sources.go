@@ -49,11 +49,8 @@ type published struct {
 	group             *hubv1alpha1.EndpointGroup
 }
 
-// reader reads what clusters publish.
-type reader struct{ Config }
-
 // sources returns this cluster's own slices and the endpoints that the hub shows of other clusters.
-func (r reader) sources(
+func (r Config) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
 	out = noSources()
@@ -66,7 +63,11 @@ func (r reader) sources(
 		switch {
 		case m.Names[cluster] == nil: // an import stands in for it
 		case cluster == r.Cluster:
-			out.sources = append(out.sources, s.nativeSources(r.Cluster)...)
+			for _, slice := range s.native {
+				if src := s.nativeSource(r.Cluster, slice); src != nil {
+					out.sources = append(out.sources, src)
+				}
+			}
 		default:
 			r.addCluster(&out, s, cluster, imported[cluster], imp)
 		}
@@ -76,7 +77,7 @@ func (r reader) sources(
 
 // addCluster adds the sources of one other cluster. imported is what was imported of it. What its record does not state
 // has gone. While the hub does not show all that it states, nothing goes.
-func (r reader) addCluster(
+func (r Config) addCluster(
 	out *foundSources, s *snapshot, cluster string, imported []*discoveryv1.EndpointSlice,
 	imp *mcsv1beta1.ServiceImport,
 ) {
@@ -119,7 +120,7 @@ func (r reader) addCluster(
 	}
 	for _, slice := range imported {
 		if holds || !isStated[slice.Annotations[endpoints.AnnotationSource]] && newerThanRecord(slice) {
-			r.hold(out, cluster, slice)
+			r.addHeld(out, cluster, slice)
 		}
 	}
 	if holds {
@@ -171,7 +172,7 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 }
 
 // addGroup adds the source for one group on the hub. slice is what was imported of it, or nil.
-func (r reader) addGroup(
+func (r Config) addGroup(
 	out *foundSources, cluster string, p published, slice *discoveryv1.EndpointSlice, imp *mcsv1beta1.ServiceImport,
 ) {
 	var previous endpoints.Source
@@ -181,7 +182,7 @@ func (r reader) addGroup(
 		}
 	}
 	if slice != nil && previous.NewerThan(p.created, p.revision) {
-		r.hold(out, cluster, slice)
+		r.addHeld(out, cluster, slice)
 		return
 	}
 	group, refused, err := clusterset.ParseGroup(p.group, r.Reserved)
@@ -191,7 +192,7 @@ func (r reader) addGroup(
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
 			"same version of clusterset-controller in both clusters", cluster, err)
 		if slice != nil {
-			r.hold(out, cluster, slice)
+			r.addHeld(out, cluster, slice)
 		}
 		return
 	}
@@ -208,9 +209,9 @@ func (r reader) addGroup(
 	})
 }
 
-// hold adds the source of an imported slice as it is, without addresses that no other cluster may claim (S4):
+// addHeld adds the source of an imported slice as it is, without addresses that no other cluster may claim (S4):
 // --reserved-cidrs may be newer than the slice.
-func (r reader) hold(out *foundSources, cluster string, slice *discoveryv1.EndpointSlice) {
+func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.EndpointSlice) {
 	out.held[cluster] = true
 	src, err := endpoints.Restore(slice)
 	if err != nil {
@@ -224,16 +225,6 @@ func (r reader) hold(out *foundSources, cluster string, slice *discoveryv1.Endpo
 		out.refuse(cluster, []string{"some that --reserved-cidrs has by now"})
 	}
 	out.sources = append(out.sources, &src)
-}
-
-// nativeSources returns the slices of this cluster's own Service.
-func (s *snapshot) nativeSources(own string) (out []*endpoints.Source) {
-	for _, slice := range s.native {
-		if src := s.nativeSource(own, slice); src != nil {
-			out = append(out, src)
-		}
-	}
-	return out
 }
 
 // nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.

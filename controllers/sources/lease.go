@@ -23,7 +23,6 @@ const (
 	annotationStoppedSince  = "clusterset-dns.io/stopped-since"  // Observation.StoppedSince
 	annotationHubSeenUntil  = "clusterset-dns.io/hub-seen-until" // Observation.HubSeenUntil
 	annotationExpirations   = "clusterset-dns.io/expirations"    // comma-separated
-	annotationLeaseExpired  = "clusterset-dns.io/lease-expired"  // true or false: Observation.Expired
 )
 
 // load returns the observation that a Lease holds; the zero observation if the Lease is nil or was edited.
@@ -42,7 +41,7 @@ func load(lease *coordinationv1.Lease) liveness.Observation {
 		RenewedAt:     lease.Spec.RenewTime.Time,
 		ObservedUntil: required(annotationObservedUntil),
 		HubSeenUntil:  required(annotationHubSeenUntil),
-		Expired:       lease.Annotations[annotationLeaseExpired] == "true",
+		Expired:       liveness.LeaseExpired(lease),
 		RenewingSince: liveness.RenewingSince(lease),
 	}
 	if !valid {
@@ -76,7 +75,7 @@ func store(lease *coordinationv1.Lease, cluster string, o liveness.Observation, 
 		annotationStoppedSince:           format(o.StoppedSince),
 		annotationHubSeenUntil:           format(o.HubSeenUntil),
 		annotationExpirations:            strings.Join(expirations, ","),
-		annotationLeaseExpired:           strconv.FormatBool(o.Expired),
+		liveness.AnnotationLeaseExpired:  strconv.FormatBool(o.Expired),
 		liveness.AnnotationRenewingSince: format(o.RenewingSince),
 	}
 	s.Write(lease.Annotations)

@@ -62,7 +62,6 @@ func (r *Reconciler) Held() bool {
 	return r.held
 }
 
-// Controller returns the controller that runs r.
 func (r *Reconciler) Controller() kube.Controller {
 	exporter := kube.Named(func(record client.Object) (n types.NamespacedName) {
 		if id := kube.Origin(record).ClusterID; id != r.Cluster {
@@ -104,14 +103,6 @@ func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) []reco
 		client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource})
 	return append(kube.Request(types.NamespacedName{Name: r.Cluster}),
 		append(others, reconcile.Request{NamespacedName: round})...)
-}
-
-// stored returns a member's own Leases for its sources. They belong to the cache.
-func stored(ctx context.Context, local client.Reader) ([]coordinationv1.Lease, error) {
-	var leases coordinationv1.LeaseList
-	err := local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy)
-	return leases.Items, err
 }
 
 // Reconcile observes one member, or runs a round.
@@ -209,7 +200,7 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 func (r *Reconciler) observedUntil(
 	ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.HubView, l liveness.Limits,
 ) (time.Time, error) {
-	stored, err := stored(ctx, r.Local)
+	stored, err := kube.Sources(ctx, r.Local)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -320,13 +311,7 @@ func (r *Reconciler) save(
 	store(lease, cluster, o, state, l)
 	m.Write(lease, m.roundTrip)
 	reach.WriteAddresses(lease, addresses)
-	var err error
-	if stored == nil {
-		err = r.Local.Create(ctx, lease)
-	} else {
-		err = r.Local.Update(ctx, lease)
-	}
-	if err != nil {
+	if err := kube.Put(ctx, r.Local, lease); err != nil {
 		return err
 	}
 	damped := previous.Expired && state.Expired && m.State != reach.Unreachable &&

@@ -122,13 +122,15 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 		}
 	}
 	var errs []error
+	brief, cancel := context.WithTimeout(ctx, patience) // an API server that hangs must not delay the next round
+	defer cancel()
 	for _, q := range questions {
 		others := answered
 		if q.answers() {
 			others--
 		}
 		if r.take(q, others > 0 || home >= reach.Refused) {
-			_, err := r.decide(ctx, q.cluster)
+			_, err := r.decide(brief, q.cluster)
 			errs = append(errs, err)
 		}
 	}
@@ -143,7 +145,7 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 
 // questions returns what to ask of each source cluster.
 func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*question, err error) {
-	stored, err := stored(ctx, r.Local)
+	stored, err := kube.Sources(ctx, r.Local)
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +157,6 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 	var suspects, untested []*question
 	for _, lease := range kube.ByName(stored) {
 		q := &question{cluster: lease.Labels[liveness.LabelSource], stored: lease}
-		if lease.Name != liveness.LeaseName(q.cluster) {
-			continue // edited by hand
-		}
 		onHub, err := kube.Get[*coordinationv1.Lease](
 			ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: q.cluster},
 		)
@@ -176,6 +175,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		}
 		o := r.observations[q.cluster]
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
+		m.Member = m.Ask(now)
 		suspect := m.IsSuspect(now, q.overdue)
 		switch {
 		case m.State == reach.Serving && m.servedLast, !suspect && m.HasServed() && r.rounds%proveAgain == 0:
@@ -404,7 +404,7 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 // Unreachable returns the members that a cluster does not reach, and since when, as its own Leases say: those that are
 // unreachable by evidence, and those whose Lease decides and has expired.
 func Unreachable(ctx context.Context, local client.Reader) (map[string]time.Time, error) {
-	stored, err := stored(ctx, local)
+	stored, err := kube.Sources(ctx, local)
 	if err != nil {
 		return nil, err
 	}

@@ -396,6 +396,26 @@ func TestF4AnAPIServerThatIsAwaySlowsNoRound(t *testing.T) {
 	r.want("a", reach.Unreachable, true)
 }
 
+// TestF4AnAPIServerThatHangsHoldsUpNoRound.
+func TestF4AnAPIServerThatHangsHoldsUpNoRound(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(2)
+	r.Local = interceptor.NewClient(r.local.(client.WithWatch), interceptor.Funcs{
+		Update: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ ...client.UpdateOption) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	})
+	r.silence(agentOf(0), endpointOf(0)+":80", agentOf(1))
+	r.rounds(2)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the whole pass has 90 s
+	defer cancel()
+	r.now = r.now.Add(reach.Interval)
+	if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: round}); err != nil || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
+	}
+}
+
 // TestF4EverySuspectIsTried, however many there are: agents of one broken image, and a member that is dead among them.
 func TestF4EverySuspectIsTried(t *testing.T) {
 	var ids []string

@@ -299,6 +299,28 @@ func TestValuesArePutWhereTheyBelong(t *testing.T) {
 	}
 }
 
+// TestNoObjectIsInTwoCharts that one cluster may have: an object belongs to one Application of Argo CD. Of CRDs, the
+// page says which chart skips them.
+func TestNoObjectIsInTwoCharts(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/gitops.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := map[string]string{} // the chart, by object
+	for _, c := range charts {
+		skips := strings.Contains(string(page), "`"+c.name+"` skips them")
+		for key := range template(t, c, c.all...) {
+			if skips && strings.HasPrefix(key, "CustomResourceDefinition ") {
+				continue
+			}
+			if other := in[key]; other != "" {
+				t.Errorf("%s is in %s and in %s", key, other, c.name)
+			}
+			in[key] = c.name
+		}
+	}
+}
+
 // example is as much of an Application or a HelmRelease as chooses a chart and its values.
 type example struct {
 	Kind string

@@ -143,7 +143,7 @@ func (e *environment) changesArePlanned(t *testing.T) {
 		TakesAway bool
 		Changes   []struct{ Name, What string }
 	}
-	r := e.run(t, "plan", "shop/web", "--delete", "--context", "west", "-o", "json")
+	r := e.run(t, "plan", "web", "-n", "shop", "--delete", "--context", "west", "-o", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code() != 2 || report.Kind != "Plan" ||
 		!report.TakesAway || len(report.Changes) == 0 || report.Changes[0].Name != "web.shop" {
 		t.Errorf("%v: exit status %d\n%s%s", err, r.code(), r.stdout, r.stderr)

@@ -295,7 +295,7 @@ hub -n clusterset delete serviceexportrecords --all`, undo: `hub -n clusterset d
 			undo: `east -n shop annotate serviceexport web ` + clusterset.AnnotationExportTo + `-`},
 	}
 	late = []mistake{
-		{what: "the agent is scaled to 0",
+		{what: "Deployment clusterset-controller is scaled to 0",
 			plant: `east -n clusterset-system scale deployment clusterset-controller --replicas=0`},
 		{what: "the agent is not there",
 			plant: `east -n clusterset-system delete deployment clusterset-controller`},

@@ -398,6 +398,7 @@ func TestP3ID5TheInventory(t *testing.T) {
 		"clusterset.k8s.io=clusterset",
 		"region.example.com=eu-west",
 		"service-ranges.clusterset-dns.io=10.96.0.0/16",
+		"vip-blocks.clusterset-dns.io=ipv4=0 ipv6=0",
 	}
 	eventually(t, "the ClusterProfile shows the properties", func() error {
 		var profile inventoryv1alpha1.ClusterProfile

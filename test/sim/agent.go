@@ -110,6 +110,12 @@ func (w *World) startAgent(m *member) {
 			Families: kube.Families(local, now),
 			Now:      now,
 			Events:   a,
+			Served: func(client.Object) error {
+				if !w.ranges {
+					return errors.New("this world has no ranges")
+				}
+				return nil
+			},
 		},
 		HubNow:    func() client.Reader { return past },
 		ListAgain: a.listAgain,
@@ -121,12 +127,6 @@ func (w *World) startAgent(m *member) {
 		Gateways:  func() bool { return m.gateways },
 		Home:      home,
 		AnswersAt: []string{w.answersAt(m)},
-		Served: func(client.Object) error {
-			if !w.ranges {
-				return errors.New("this world has no ranges")
-			}
-			return nil
-		},
 	}
 	a.env = env
 	if w.BreakAgent != nil {

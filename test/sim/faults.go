@@ -256,7 +256,8 @@ func (w *World) losePage(*agent) {
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
 // is heard, that is followed. So are endpoints of a cluster that has none by now: an importer has no slice that would
 // tell it of a later record. It gives the promise up as well where the backup lacks one of several exports: that one is
-// created again, and ranks last (C1).
+// created again, and ranks last (C1). A withdrawal of the liar's may be of a record that the hub created later than the
+// one in effect, if an earlier restore lay before both, and the liar does not publish again.
 func (w *World) resurrected() {
 	truths := map[types.NamespacedName]truth{}
 	for _, n := range names {
@@ -276,7 +277,8 @@ func (w *World) resurrected() {
 		for _, o := range w.hub.List(kind) {
 			n, cluster := nameOf(o), originOf(o).ClusterID
 			t := truths[n]
-			if !withdrawn(o) && (!t.records()[recordName(n, cluster)] || !t.has(cluster)) {
+			exported := t.records()[recordName(n, cluster)]
+			if withdrawn(o) && exported && cluster == w.liarID() || !withdrawn(o) && (!exported || !t.has(cluster)) {
 				delete(w.frozen, n)
 			}
 		}

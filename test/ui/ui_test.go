@@ -215,7 +215,7 @@ func TestTheBrowserShowsWhatIsWrong(t *testing.T) {
 	t.Logf("its cell %v later", until(ctx, t, 10*time.Second-took, `#body [data-cluster="south"].error`, "e"))
 	until(ctx, t, limit, south, "expired, unreachable")
 	until(ctx, t, limit, `#body [data-cluster="south"].error`, "expired")
-	until(ctx, t, limit, "#findings", "the Lease of cluster south on the hub has expired")
+	until(ctx, t, limit, "#findings", "cluster south does not renew its Lease on the hub")
 	if got := text(ctx, t, "#findings code"); got != "kubectl clusterset doctor" {
 		t.Errorf("the step to copy is %q", got)
 	}

@@ -1,5 +1,5 @@
-// Package conditions makes the conditions of ServiceExports and ServiceImports. It is pure: the caller has the
-// clock.
+// Package conditions sets conditions, and makes those of ServiceExports and ServiceImports. It is pure: the caller has
+// the clock.
 package conditions
 
 import (
@@ -25,14 +25,22 @@ func Set(
 ) (out []metav1.Condition, changed bool) {
 	out = slices.Clone(current)
 	for _, c := range wanted {
-		if len(c.Message) > maxMessage {
-			c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + " …"
-		}
+		c.Message = Shorten(c.Message, maxMessage)
 		c.ObservedGeneration = generation
 		c.LastTransitionTime = now
 		changed = meta.SetStatusCondition(&out, c) || changed
 	}
 	return out, changed
+}
+
+// Shorten cuts a text between characters, to at most limit bytes.
+func Shorten(text string, limit int) string {
+	const ellipsis = " …"
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
 }
 
 // Valid returns the condition Valid of a ServiceExport that is valid.

@@ -59,3 +59,29 @@ func TestALongMessageIsCut(t *testing.T) {
 		t.Errorf("%d octets: %.20s", len(m), m)
 	}
 }
+
+// TestLongTextIsCutBetweenCharacters: an Event whose note is longer, or no UTF-8, would be lost.
+func TestLongTextIsCutBetweenCharacters(t *testing.T) {
+	const limit = 1024
+	for name, message := range map[string]string{
+		"short":          "as it is",
+		"at the limit":   strings.Repeat("a", limit),
+		"one too long":   strings.Repeat("a", limit+1),
+		"of three":       strings.Repeat("…", limit),
+		"of three, +1":   "a" + strings.Repeat("…", limit),
+		"of three, +2":   "aa" + strings.Repeat("…", limit),
+		"of four":        strings.Repeat("🙂", limit),
+		"of no language": "\xff\xfe as a peer may write",
+	} {
+		got := Shorten(message, limit)
+		if len(got) > limit || !utf8.ValidString(got) {
+			t.Errorf("%s: %d octets, valid: %v", name, len(got), utf8.ValidString(got))
+		}
+		if len(message) <= limit && utf8.ValidString(message) && got != message {
+			t.Errorf("%s: it is truncated to %q", name, got)
+		}
+		if len(message) > limit && (!strings.HasSuffix(got, " …") || len(got) < limit-4) {
+			t.Errorf("%s: %d octets, which end in %q", name, len(got), got[len(got)-8:])
+		}
+	}
+}

@@ -197,7 +197,6 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 	return out
 }
 
-// mergedPort returns the import's port with this name, or nil.
 func mergedPort(imp *Import, name string) *clusterset.Port {
 	at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
 	if at < 0 {

@@ -38,7 +38,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if same(d, e) {
 			continue
 		}
-		u := updated(d, e)
+		u := Updated(d, e, AnnotationReadiness)
 		if !changedBySource(d, e) {
 			delete(u.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		}
@@ -230,8 +230,9 @@ func sameEndpoint(a, b discoveryv1.Endpoint) bool {
 		len(a.DeprecatedTopology) == 0 && len(b.DeprecatedTopology) == 0
 }
 
-// updated returns a copy of e with the content of d.
-func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+// Updated returns a copy of e with the content of d. Labels and annotations of others stay, but not those by which
+// readers choose slices, nor the given annotations.
+func Updated(d, e *discoveryv1.EndpointSlice, annotations ...string) *discoveryv1.EndpointSlice {
 	u := e.DeepCopy()
 	if u.Labels == nil {
 		u.Labels = map[string]string{}
@@ -242,8 +243,10 @@ func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	for _, label := range readersLabels {
 		delete(u.Labels, label)
 	}
-	delete(u.Annotations, AnnotationReadiness)
 	delete(u.Annotations, derived.AnnotationAdopt)
+	for _, annotation := range annotations {
+		delete(u.Annotations, annotation)
+	}
 	maps.Copy(u.Labels, d.Labels)
 	maps.Copy(u.Annotations, d.Annotations)
 	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints

@@ -111,13 +111,11 @@ func projectionName(imported, infix string) string {
 	return imported[:at] + infix + imported[at:]
 }
 
-// IsProjection reports whether a slice is a projection, by its name.
 func IsProjection(slice string) bool {
 	_, infix := splitName(slice)
 	return infix != ""
 }
 
-// IsGateway reports whether a slice is a gateway slice, by its name.
 func IsGateway(slice string) bool {
 	_, infix := splitName(slice)
 	return infix == infixGateway

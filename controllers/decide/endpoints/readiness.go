@@ -78,7 +78,6 @@ func asPublished(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	return out
 }
 
-// ReadyAddresses returns the addresses of the ready endpoints of a group.
 func ReadyAddresses(group *hubv1alpha1.EndpointGroup) (out []string) {
 	for i := range group.Endpoints {
 		if e := &group.Endpoints[i]; ready(e.Ready) {

@@ -5,7 +5,6 @@
 package external
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +13,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
 // Label is on every slice for clients outside; its value is the name of the Service. CoreDNS reads the slices with it.
@@ -47,7 +48,7 @@ type Source struct {
 }
 
 // Views are the clusters that each live member does not reach, by the member's ID.
-type Views map[string]map[string]bool
+type Views map[string]sets.Set[string]
 
 // reach returns whether at most half of the other live members do not reach a cluster. Nobody votes about itself, and
 // a member that states nothing speaks for the cluster.
@@ -58,7 +59,7 @@ func (v Views) reach(cluster string) bool {
 			continue
 		}
 		voters++
-		if unreachable[cluster] {
+		if unreachable.Has(cluster) {
 			against++
 		}
 	}
@@ -142,24 +143,6 @@ func ServiceOf(slice string) string {
 // Updated returns a copy of the slice e with the content of d. Labels and annotations of others stay, unless they would
 // give the endpoints to a Service.
 func Updated(e, d *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	u := e.DeepCopy()
-	if u.Labels == nil {
-		u.Labels = map[string]string{}
-	}
-	if u.Annotations == nil {
-		u.Annotations = map[string]string{}
-	}
-	for _, label := range []string{discoveryv1.LabelServiceName, mcsv1beta1.LabelServiceName} {
-		delete(u.Labels, label)
-	}
-	for _, annotation := range []string{
-		AnnotationRegion, AnnotationContinent, AnnotationLocation, clusterset.AnnotationCreated,
-		derived.AnnotationAdopt,
-	} {
-		delete(u.Annotations, annotation)
-	}
-	maps.Copy(u.Labels, d.Labels)
-	maps.Copy(u.Annotations, d.Annotations)
-	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
-	return u
+	return endpoints.Updated(d, e,
+		AnnotationRegion, AnnotationContinent, AnnotationLocation, clusterset.AnnotationCreated)
 }

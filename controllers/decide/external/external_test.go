@@ -6,6 +6,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -21,13 +22,7 @@ func source(cluster string, ready bool) Source {
 }
 
 // says are the clusters that a member does not reach.
-func says(clusters ...string) map[string]bool {
-	out := map[string]bool{}
-	for _, c := range clusters {
-		out[c] = true
-	}
-	return out
-}
+func says(clusters ...string) sets.Set[string] { return sets.New(clusters...) }
 
 // TestF5WhichClustersAreUp by their endpoints and the votes of live members.
 func TestF5WhichClustersAreUp(t *testing.T) {

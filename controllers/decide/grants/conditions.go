@@ -29,8 +29,8 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 	switch {
 	case len(pools) == 0:
 		c.Reason = "NoPools"
-		c.Message = fmt.Sprintf("Mode %s has no usable pool: add one to spec.vips.pools. Until then VIPs come only "+
-			"from ServiceCIDRs that are labelled by hand.", mode)
+		c.Message = fmt.Sprintf("Mode %s has no usable pool: add one to spec.vips.pools. Until then VIPs come from "+
+			"ServiceCIDRs labelled by hand, and else from each cluster's own ranges.", mode)
 	case plan.Waiting:
 		c.Reason = ReasonWaiting
 		c.Message = "The hub controller has just started, or status.blocks lacks blocks that it had: the hub may " +
@@ -69,7 +69,8 @@ func poolsValid(plan *Plan) metav1.Condition {
 		}
 		c.Reason = "RangesOverlap"
 		c.Message = Summary(messages) +
-			". No block comes from a range that a member uses: choose pools that no member uses."
+			". No block comes from a range that a member uses: choose pools that no member uses. If the range is a " +
+			"block that a restored hub has lost, add it to status.blocks again."
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, "NoOverlap"
 		c.Message = "Pools and blocks overlap no range that a member is known to use."

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -22,7 +23,7 @@ type Facts struct {
 	Set      *hubv1alpha1.ClusterSet
 	Profiles []inventoryv1alpha1.ClusterProfile // all of the namespace
 	// CleanedUp has the departed members that have no object left on the hub.
-	CleanedUp map[string]bool
+	CleanedUp sets.Set[string]
 	// Paused means that members may use blocks that the ClusterSet does not list: nothing is granted.
 	Paused bool
 }
@@ -72,7 +73,9 @@ func absent(
 	for _, b := range blocks {
 		switch {
 		case seen[b.ClusterID]:
-		case clusterset.Departed(set, b.ClusterID):
+		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool {
+			return d.ClusterID == b.ClusterID
+		}):
 			departed = append(departed, b.ClusterID)
 		default:
 			lost = append(lost, b.ClusterID)
@@ -88,12 +91,12 @@ func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
 	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks)}
-	in.BitsV4, in.BitsV6 = blockBits(v)
+	in.BitsV4, in.BitsV6 = int(v.Blocks.IPv4Bits), int(v.Blocks.IPv6Bits)
 	plan := Plan{Unusable: unusable}
 	reported := map[string]Reported{}
 	for i := range f.Profiles {
 		p := &f.Profiles[i]
-		if p.Spec.ClusterManager.Name != clusterset.ClusterManager {
+		if !clusterset.IsOurs(p) {
 			continue
 		}
 		r := Read(p.Status.Properties)
@@ -155,7 +158,7 @@ func asks(p *inventoryv1alpha1.ClusterProfile, r *Reported, pools []netip.Prefix
 // apply sets Blocks, in the order in which they were granted, Granted and Released, and refuses what exceeds MaxBlocks.
 func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
 	for _, b := range f.Set.Status.Blocks {
-		if f.CleanedUp[b.ClusterID] {
+		if f.CleanedUp.Has(b.ClusterID) {
 			plan.Released = append(plan.Released, b)
 		} else {
 			plan.Blocks = append(plan.Blocks, b)

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -160,7 +161,7 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 		want              string // of the blocks
 		say               string
 	}{
-		"none":      {nil, "False/NoPools", "none", "", ""},
+		"none":      {nil, "False/NoPools", "none", "", "and else from each cluster's own ranges"},
 		"host bits": {[]string{"10.200.0.1/16"}, "False/NoPools", "False/PoolInvalid", "", "write 10.200.0.0/16"},
 		"no CIDR": {[]string{"10.200.0.0", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid",
 			"east 10.201.0.0/24", "10.200.0.0 is no CIDR"},
@@ -234,7 +235,7 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	if blocks(plan.Blocks) != "gone 10.200.0.0/24" || len(plan.Refused) != 1 {
 		t.Errorf("something of it is left: %+v", plan)
 	}
-	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: map[string]bool{"gone": true}})
+	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: sets.New("gone")})
 	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" {
 		t.Errorf("nothing of it is left: %+v", plan)
 	}
@@ -278,6 +279,24 @@ func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
 	}
 	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "False/RangesOverlap" {
 		t.Error(got)
+	}
+}
+
+// TestV2ABlockThatTheHubHasLost overlaps its own pool. The condition names the remedy, and the remedy ends it.
+func TestV2ABlockThatTheHubHasLost(t *testing.T) {
+	s := set("preferred", []string{"10.200.0.0/16"}, "west 10.200.2.0/24")
+	west := []inventoryv1alpha1.ClusterProfile{
+		member("west", 1, "service-ranges:10.96.0.0/16 10.200.1.0/24 10.200.2.0/24"),
+	}
+	plan := Decide(Facts{Set: s, Profiles: west})
+	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "False/RangesOverlap" ||
+		!strings.Contains(fmt.Sprint(plan.Conditions), "add it to status.blocks") {
+		t.Errorf("%s: %+v", got, plan.Conditions)
+	}
+	s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"})
+	plan = Decide(Facts{Set: s, Profiles: west})
+	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "True/NoOverlap" || len(plan.Granted) > 0 {
+		t.Errorf("%s: %+v", got, plan)
 	}
 }
 

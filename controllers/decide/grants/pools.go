@@ -15,25 +15,12 @@ type Pool struct {
 	Free    uint64 // blocks of the current size; saturates
 }
 
-// blockBits returns the prefix lengths of new blocks. The defaults are those of the API.
-func blockBits(v *hubv1alpha1.VIPs) (v4, v6 int) {
-	v4, v6 = 22, 112
-	if v.Blocks.IPv4Bits > 0 {
-		v4 = int(v.Blocks.IPv4Bits)
-	}
-	if v.Blocks.IPv6Bits > 0 {
-		v6 = int(v.Blocks.IPv6Bits)
-	}
-	return v4, v6
-}
-
 // Size returns the prefix length of a new block in this pool.
 func Size(v *hubv1alpha1.VIPs, p netip.Prefix) int {
-	v4, v6 := blockBits(v)
 	if p.Addr().Is4() {
-		return v4
+		return int(v.Blocks.IPv4Bits)
 	}
-	return v6
+	return int(v.Blocks.IPv6Bits)
 }
 
 // Usable returns the pools that blocks can come from, and for each of the others why it is unusable. If two pools

@@ -10,13 +10,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
 // Facts are what an agent has seen.
@@ -88,25 +88,12 @@ func condition(of, reason, format string, args ...any) metav1.Condition {
 	case r.Remedy != "":
 		status = metav1.ConditionFalse
 	}
-	message := shorten(fmt.Sprintf(format, args...))
+	// Text of another program may be long, and must fit into a ClusterProfile on the hub.
+	message := conditions.Shorten(strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), 700)
 	if r.Remedy != "" {
 		message = strings.TrimRight(message, ".") + ". " + URL(reason)
 	}
 	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
-}
-
-// shorten bounds a message with the text of another program, so that it fits into a ClusterProfile on the hub.
-func shorten(s string) string {
-	const limit = 700
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) <= limit {
-		return s
-	}
-	s = s[:limit]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
 }
 
 func (f *Facts) hub() metav1.Condition {
@@ -173,10 +160,10 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 			"one publishes nothing", f.Cluster)
 	case errors.As(f.NotMember, &why) || errors.As(f.Answer, &why):
 		return condition(of, why.Reason, "%v", why)
+	case !f.Fresh && (apierrors.IsForbidden(f.Answer) || apierrors.IsInvalid(f.Answer)): // by rights or by a policy
+		return condition(of, "Forbidden", "The hub does not let this member read or write: %s", cause(f.Answer))
 	case f.NotMember != nil || f.Set == "":
 		return condition(of, "NotYet", "This cluster is no member of a clusterset yet.")
-	case !f.Fresh && apierrors.IsForbidden(f.Answer):
-		return condition(of, "Forbidden", "The hub does not let this member read or write: %s", cause(f.Answer))
 	case hub.Status != metav1.ConditionTrue:
 		return condition(of, "Member", "This cluster is a member of clusterset %s, as the hub last said.", f.Set)
 	}

@@ -62,6 +62,13 @@ func TestDecide(t *testing.T) {
 			says: "refuses the agent's token: Unauthorized."},
 		{reason: "Forbidden", facts: lost(apierrors.NewForbidden(profiles, "east", errors.New("no"))),
 			says: "is forbidden"},
+		{reason: "Forbidden", facts: func() *Facts {
+			f := lost(apierrors.NewForbidden(profiles, "east", errors.New("no")))
+			f.Set, f.NotMember = "", f.Answer
+			return f
+		}(), says: "is forbidden"},
+		{reason: "Forbidden", facts: lost(apierrors.NewInvalid(schema.GroupKind{Kind: "Lease"}, "east", nil)),
+			says: "is invalid"},
 		{reason: "Connecting", facts: lost(nil), unready: true},
 		{reason: "NoCredentials", facts: func() *Facts {
 			f := lost(errors.New("no file"))

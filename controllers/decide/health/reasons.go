@@ -76,6 +76,9 @@ var Reasons = map[string]Reason{
 	"IDDiffers": {Condition: "Admitted",
 		Means:  "The agent's `--cluster-id` and the ClusterProperty `cluster.clusterset.k8s.io` differ.",
 		Remedy: "Remove the argument from the agent's Deployment, or leave, and join with the other ID."},
+	"RefusedHere": {Condition: "Admitted",
+		Means:  "This cluster's API server refuses what the agent needs to make the cluster a member.",
+		Remedy: "Change the role, the policy or the webhook that the message names."},
 	"OtherClusterSet": {Condition: "Admitted",
 		Means: "The ClusterProperty `clusterset.k8s.io` names another clusterset than the hub has.",
 		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, " +
@@ -92,7 +95,8 @@ var Reasons = map[string]Reason{
 		Means:  "This cluster and another one have the same ID and credentials, as after a restored snapshot.",
 		Remedy: "In the clone: `kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
 	"Forbidden": {Condition: "Admitted", Command: joinCommand,
-		Means:  "The hub knows the token and gives it no rights: the member's RoleBinding is gone, or it was evicted.",
+		Means: "The hub knows the token and gives it no rights: the member's RoleBinding is gone, or it was evicted. " +
+			"Or a policy of the hub refuses the write.",
 		Remedy: "As an admin of the hub: " + join + "."},
 
 	"Complete": {Condition: "Permitted", Means: "The agent lacks no right of its manifests."},
@@ -136,7 +140,6 @@ var Reasons = map[string]Reason{
 	"AllWell": {Condition: "Ready", Means: "All conditions are well; of PeersReachable, Ready does not depend."},
 }
 
-// Names returns all reasons, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(Reasons)) }
 
 // page has a heading for each reason.

@@ -24,7 +24,6 @@ type Held struct {
 	Address netip.Addr
 }
 
-// Family returns the family of an address.
 func Family(a netip.Addr) corev1.IPFamily {
 	if a.Is4() {
 		return corev1.IPv4Protocol

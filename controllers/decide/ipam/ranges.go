@@ -132,7 +132,6 @@ func nth(p netip.Prefix, n uint64) netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// lastOf returns the last address of p.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(b); i++ {

@@ -14,6 +14,8 @@ const (
 
 	// AnnotationRenewingSince is the time (RFC 3339) since which an expired source renews its Lease again.
 	AnnotationRenewingSince = "clusterset-dns.io/renewing-since"
+	// AnnotationLeaseExpired is true or false: Observation.Expired.
+	AnnotationLeaseExpired = "clusterset-dns.io/lease-expired"
 
 	annotationState    = "clusterset-dns.io/state"     // Live or Expired
 	annotationOnExpiry = "clusterset-dns.io/on-expiry" // policy for the endpoints of an expired source
@@ -55,4 +57,9 @@ func StateOf(lease *coordinationv1.Lease) State {
 func RenewingSince(lease *coordinationv1.Lease) time.Time {
 	since, _ := time.Parse(time.RFC3339Nano, lease.Annotations[AnnotationRenewingSince])
 	return since
+}
+
+// LeaseExpired returns whether the Lease of a source on the hub has expired, even if the source answers and is live.
+func LeaseExpired(lease *coordinationv1.Lease) bool {
+	return lease.Annotations[AnnotationLeaseExpired] == "true"
 }

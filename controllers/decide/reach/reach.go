@@ -16,7 +16,6 @@ import (
 // State is what this cluster knows of another member.
 type State string
 
-// The states.
 const (
 	Unknown     State = ""            // its agent has not answered yet: its Lease decides
 	Answers     State = "Answers"     // its agent answers
@@ -41,6 +40,8 @@ const (
 	// silence is how long nothing of a member has answered before it is Unreachable. Else a member with an overdue
 	// Lease, as after an outage of the hub, would be lost by a link that is down for two seconds.
 	silence = 4 * time.Second
+	// maxGap is how much of the time between two rounds counts as silence. That time is usually shorter.
+	maxGap = 3 * Interval / 2
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
 	// withoutAgent bounds for how long endpoints keep a member whose agent is silent and whose Lease has expired.
@@ -73,6 +74,7 @@ type Member struct {
 	State State
 	Since time.Time // of the state
 
+	asked     time.Time // when the last round began
 	answered  time.Time // when its agent last answered; zero if it never did
 	alive     time.Time // when its agent or an endpoint last answered
 	served    bool      // an endpoint has answered
@@ -108,6 +110,16 @@ func Restored(s Stored, now time.Time) Member {
 	return Member{}
 }
 
+// Ask returns the member at the beginning of a round. A gap between two rounds is no silence: nobody asked.
+func (m Member) Ask(now time.Time) Member {
+	gap := now.Sub(m.asked) - maxGap
+	if gap > 0 && !m.asked.IsZero() && !m.answered.IsZero() {
+		m.answered, m.alive = m.answered.Add(gap), m.alive.Add(gap)
+	}
+	m.asked = now
+	return m
+}
+
 // IsSuspect reports whether the next round must try endpoints: the agent has missed a round while its Lease is overdue,
 // or has been silent for suspectAfter.
 func (m Member) IsSuspect(now time.Time, overdue bool) bool {
@@ -120,7 +132,6 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 // Else the silence of its endpoints proves nothing, and rounds try some of them even though its agent answers.
 func (m Member) HasServed() bool { return m.served }
 
-// Next returns the member after a round.
 func (m Member) Next(r Round) Member {
 	if r.Agent == Yes || r.Endpoints == Yes {
 		m.alive = r.Now

@@ -23,6 +23,7 @@ func (p *play) rounds(n int, r Round) {
 		p.now = p.now.Add(Interval)
 		r := r
 		r.Now = p.now
+		p.m = p.m.Ask(p.now)
 		if !p.m.IsSuspect(p.now, r.Overdue) && p.m.HasServed() {
 			r.Endpoints = NotAsked
 		}
@@ -324,6 +325,34 @@ func TestF4AShortCutLosesNobody(t *testing.T) {
 		}
 		p.rounds(1, cut)
 		p.want(Unreachable)
+	}
+}
+
+// TestF4WhileNobodyAsksNobodyIsSilent: a round may come late, such as after one that waited for an API server. A cut
+// that lost nobody without that loses nobody then, and a member that is dead is lost in time, however slow rounds are.
+func TestF4WhileNobodyAsksNobodyIsSilent(t *testing.T) {
+	for _, overdue := range []bool{true, false} {
+		p, cut := newPlay(t), dead
+		cut.Overdue = overdue
+		p.rounds(10, alive)
+		p.now = p.now.Add(90 * time.Second)
+		p.rounds(3, cut)
+		if p.m.State == Unreachable {
+			t.Error("it is lost after three rounds")
+		}
+		p.rounds(1, cut)
+		p.want(Unreachable)
+
+		p = newPlay(t)
+		p.rounds(10, alive)
+		died := p.now
+		for p.m.State != Unreachable && p.now.Sub(died) < time.Minute {
+			p.now = p.now.Add(5 * Interval / 4)
+			p.rounds(1, cut)
+		}
+		if took := p.now.Sub(died); took > 8*time.Second {
+			t.Errorf("with slow rounds it is lost after %v", took)
+		}
 	}
 }
 

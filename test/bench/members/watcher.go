@@ -72,7 +72,7 @@ func watchHub(ctx context.Context, cfg *rest.Config) (*watcher, error) {
 		return nil, err
 	}
 	leases := set.CoordinationV1().Leases(lab.HubNamespace)
-	go relist.NewInformer(w.noting("leases", &cache.ListWatch{
+	go new(relist.Lists).NewInformer(w.noting("leases", &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return leases.List(ctx, o)
 		},
@@ -94,7 +94,7 @@ func watchHub(ctx context.Context, cfg *rest.Config) (*watcher, error) {
 			client: client, octets: &w.octets,
 			url: cfg.Host + "/apis/" + group + "/namespaces/" + lab.HubNamespace + "/" + resource,
 		}
-		informer := relist.NewInformer(
+		informer := new(relist.Lists).NewInformer(
 			w.noting(resource, &cache.ListWatch{ListWithContextFunc: c.list, WatchFuncWithContext: c.watch}),
 			&metav1.PartialObjectMetadata{}, 0, nil,
 		)

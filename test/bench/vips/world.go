@@ -157,24 +157,19 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	w.agent = mgr.GetClient()
 	hub := func() client.Client { return mgr.GetClient() }
 	served := func(client.Object) error { return nil }
-	w.addresses = clustersetips.New(clustersetips.Config{
-		Member: kube.Member{
-			Cluster:      cluster,
-			HubNamespace: lab.HubNamespace,
-			Local:        mgr.GetClient(),
-			LocalNow:     mgr.GetAPIReader(),
-			Hub:          hub,
-			Events:       silent{},
-			Now:          time.Now,
-		},
-		Served: served,
+	w.addresses = clustersetips.New(kube.Member{
+		Cluster:      cluster,
+		HubNamespace: lab.HubNamespace,
+		Local:        mgr.GetClient(),
+		LocalNow:     mgr.GetAPIReader(),
+		Hub:          hub,
+		Events:       silent{},
+		Now:          time.Now,
+		Served:       served,
 	})
-	ranges := servicecidrs.New(servicecidrs.Config{
-		Member: kube.Member{
-			Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
-			Families: kube.Families(mgr.GetClient(), time.Now), Events: silent{},
-		},
-		Served: served,
+	ranges := servicecidrs.New(kube.Member{
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
+		Families: kube.Families(mgr.GetClient(), time.Now), Events: silent{}, Served: served,
 	})
 	ctl, err := controller.New(ranges.Name, mgr, ranges.Options())
 	if err != nil {

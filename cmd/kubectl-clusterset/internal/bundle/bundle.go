@@ -33,12 +33,6 @@ const (
 	stored = "snapshot.yaml"
 )
 
-// Cluster is one whose logs are collected.
-type Cluster struct {
-	*cluster.Cluster
-	Folder string // in the archive
-}
-
 type archive struct {
 	to       *tar.Writer
 	now      time.Time
@@ -46,10 +40,10 @@ type archive struct {
 	err      error // the first of writing
 }
 
-// Write writes a tar.gz of a snapshot, the logs of clusters, and further files by their names. What cannot be read is
-// named in errors.txt, and counted as unread; Write fails only if out does.
-func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapshot, clusters []Cluster,
-	files map[string][]byte) (unread int, err error) {
+// Write writes a tar.gz of a snapshot, the logs of clusters by their folders, and further files by their names. What
+// cannot be read is named in errors.txt, and counted as unread; Write fails only if out does.
+func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapshot,
+	clusters map[string]*cluster.Cluster, files map[string][]byte) (unread int, err error) {
 	zipped := gzip.NewWriter(out)
 	a := &archive{to: tar.NewWriter(zipped), now: now}
 	text, err := marshal(s)
@@ -60,8 +54,8 @@ func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapsh
 	for p, lack := range s.Unread {
 		a.problems = append(a.problems, fmt.Sprintf("%s: %s", p, lack.Why))
 	}
-	for i := range clusters {
-		a.logs(ctx, &clusters[i])
+	for name, c := range clusters {
+		a.logs(ctx, name, c)
 	}
 	for name, text := range files {
 		a.add(name, Redact(text))
@@ -85,22 +79,22 @@ func (a *archive) add(name string, text []byte) {
 }
 
 // logs adds the logs of our Pods and of the cluster's DNS, and of their previous instances.
-func (a *archive) logs(ctx context.Context, c *Cluster) {
+func (a *archive) logs(ctx context.Context, name string, c *cluster.Cluster) {
 	for namespace, labels := range map[string]client.MatchingLabels{kube.SystemNamespace: nil, "clusterset-dns": nil,
 		metav1.NamespaceSystem: {"k8s-app": "kube-dns"}} {
 		var pods corev1.PodList
 		if err := c.List(ctx, &pods, client.InNamespace(namespace), labels); err != nil {
-			a.problems = append(a.problems, fmt.Sprintf("%s: listing Pods in %s: %v", c.Folder, namespace, err))
+			a.problems = append(a.problems, fmt.Sprintf("%s: listing Pods in %s: %v", name, namespace, err))
 		}
 		for i := range pods.Items {
 			p := &pods.Items[i]
 			for _, container := range p.Spec.Containers {
 				for suffix, previous := range map[string]bool{".log": false, ".previous.log": true} {
-					text, err := snapshot.Log(ctx, c.Cluster, p, container.Name, previous, 2000)
+					text, err := snapshot.Log(ctx, c, p, container.Name, previous, 2000)
 					if err == nil {
-						a.add(path.Join(c.Folder, namespace, p.Name+"."+container.Name+suffix), Redact(text))
+						a.add(path.Join(name, namespace, p.Name+"."+container.Name+suffix), Redact(text))
 					} else if !previous { // most have no previous instance
-						a.problems = append(a.problems, fmt.Sprintf("%s: log of %s: %v", c.Folder, p.Name, err))
+						a.problems = append(a.problems, fmt.Sprintf("%s: log of %s: %v", name, p.Name, err))
 					}
 				}
 			}

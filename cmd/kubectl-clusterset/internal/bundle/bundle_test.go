@@ -45,7 +45,7 @@ func TestNoCredentialGetsIntoTheArchive(t *testing.T) {
 			snapshot.Nodes: {Why: "forbidden; token: " + plain, Right: "nodes (list)"},
 		},
 		Member: &snapshot.Member{Now: at, Agent: agent, Records: []hubv1alpha1.ServiceExportRecord{rec},
-			DNS: &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Config: &corev1.ConfigMap{
+			DNS: dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Config: &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 					corev1.LastAppliedConfigAnnotation: fmt.Sprintf(`{"data":{"Corefile":%q}}`, corefile)}},
 				Data: map[string]string{"Corefile": corefile}}}}},

@@ -18,14 +18,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
-const (
-	zone   = snapshot.Zone
-	plugin = "multicluster"
-)
+const plugin = "multicluster"
 
 // installDNS is the step that brings all that DNS needs.
 func installDNS(w *World) report.Step {
-	if w.Member.Running() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
+	if w.Member.DNS.Running() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
 		return report.Here("kubectl clusterset dns install")
 	}
 	return report.Here(facts.InstallDNS)
@@ -34,7 +31,7 @@ func installDNS(w *World) report.Step {
 // edit is the step that changes the Corefile of the cluster's CoreDNS.
 func edit(w *World) report.Step {
 	name := "coredns"
-	if d := dnsOf(w); d.Config != nil {
+	if d := &w.Member.DNS; d.Config != nil {
 		name = cmp.Or(d.Config.Name, name)
 		if d.Custom != nil && d.Custom.ResourceVersion != "" { // kubectl edit takes both
 			name += " " + d.Custom.Name
@@ -46,29 +43,13 @@ func edit(w *World) report.Step {
 // joined reports whether DNS is wanted here.
 func (w *World) joined() bool { return w.Member.Set() != "" && !w.Member.Leaving() }
 
-// dnsOf returns what the cluster has for DNS; nothing if that was not read.
-func dnsOf(w *World) *dns.State {
-	if w.Member.DNS == nil {
-		return &dns.State{}
-	}
-	return w.Member.DNS
-}
-
-// corefileOf returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if there is none.
-func corefileOf(w *World) (*corefile.Corefile, error) {
-	if dnsOf(w).Corefile() == "" {
-		return nil, nil
-	}
-	return corefile.Parse(dnsOf(w).Imported())
-}
-
 // sentOn reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was not read.
 func sentOn(c *corefile.Corefile) bool {
 	if slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
 		return false
 	}
-	b := c.For(zone, "53")
-	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
+	b := c.For(dns.Zone, "53")
+	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(dns.Zone)) > 0
 }
 
 var dnsChecks = []Check{
@@ -76,7 +57,7 @@ var dnsChecks = []Check{
 		ID: "dns-corefile", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Properties},
 		One: "CoreDNS cannot use its Corefile",
 		Look: func(w *World) []Hit {
-			c, err := corefileOf(w)
+			c, err := w.Member.Corefile()
 			h := Hit{Do: edit(w)}
 			switch {
 			case err != nil:
@@ -105,9 +86,9 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-none", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Properties},
-		After: []string{"dns-corefile"}, One: "this cluster's DNS does not answer " + zone,
+		After: []string{"dns-corefile"}, One: "this cluster's DNS does not answer " + dns.Zone,
 		Look: func(w *World) []Hit {
-			c, err := corefileOf(w)
+			c, err := w.Member.Corefile()
 			if err != nil || c == nil || w.answers() || !w.joined() || sentOn(c) {
 				return nil
 			}
@@ -115,7 +96,7 @@ var dnsChecks = []Check{
 				return nil
 			}
 			h := Hit{Do: installDNS(w), Detail: "nothing in its Corefile is for it"}
-			b := c.For(zone, "53")
+			b := c.For(dns.Zone, "53")
 			for i := range c.Blocks {
 				if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
 					h.Detail, h.Do = "multicluster is in a server block that gets no question for it", edit(w)
@@ -134,9 +115,9 @@ var dnsChecks = []Check{
 		ID: "dns-down", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
 		After: []string{"dns-refused"}, One: "no Pod of the cluster's DNS is available",
 		Look: func(w *World) []Hit {
-			d := dnsOf(w).Deployment
-			if d == nil || d.Status.AvailableReplicas > 0 ||
-				(dnsOf(w).Config == nil || w.answers()) && ptr.Deref(d.Spec.Replicas, 1) == 0 { // DNS runs elsewhere
+			d := w.Member.DNS.Deployment
+			elsewhere := w.Member.DNS.Config == nil || w.answers()
+			if d == nil || d.Status.AvailableReplicas > 0 || elsewhere && ptr.Deref(d.Spec.Replicas, 1) == 0 {
 				return nil
 			}
 			return w.down(facts.Missing(d, w.Member.DNSPods))
@@ -146,18 +127,18 @@ var dnsChecks = []Check{
 		ID: "dns-replica", Scope: DNS, Level: report.Warning, Needs: parts{snapshot.DNS},
 		After: []string{"dns-refused", "dns-down"}, One: "a Pod of the cluster's DNS is not ready",
 		Look: func(w *World) []Hit {
-			if d := dnsOf(w).Deployment; d == nil || d.Status.AvailableReplicas == 0 {
+			if d := w.Member.DNS.Deployment; d == nil || d.Status.AvailableReplicas == 0 {
 				return nil
 			}
-			return w.down(facts.Missing(dnsOf(w).Deployment, w.Member.DNSPods))
+			return w.down(facts.Missing(w.Member.DNS.Deployment, w.Member.DNSPods))
 		},
 	},
 	{
 		ID: "dns-beside", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS},
 		One: "our CoreDNS beside the cluster's DNS does not run as it should",
 		Look: func(w *World) []Hit {
-			out := w.down(facts.Missing(dnsOf(w).Beside, w.Member.BesidePods))
-			if len(out) > 0 && dnsOf(w).Beside.Status.AvailableReplicas > 0 {
+			out := w.down(facts.Missing(w.Member.DNS.Beside, w.Member.BesidePods))
+			if len(out) > 0 && w.Member.DNS.Beside.Status.AvailableReplicas > 0 {
 				out[0].Level = report.Warning
 			}
 			return out
@@ -176,9 +157,9 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-node-cache", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
-		After: []string{"dns-none"}, One: "a DNS cache on the nodes does not forward " + zone,
+		After: []string{"dns-none"}, One: "a DNS cache on the nodes does not forward " + dns.Zone,
 		Look: func(w *World) []Hit {
-			c, do := dnsOf(w).Cache()
+			c, do := w.Member.DNS.Cache()
 			if c == nil || w.answers() && c.Name != platform.LocalDNS || !w.joined() {
 				return nil
 			}
@@ -194,13 +175,13 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-stale", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile},
-		One: "CoreDNS's cache serves stale answers of " + zone,
+		One: "CoreDNS's cache serves stale answers of " + dns.Zone,
 		Look: func(w *World) []Hit {
-			c, err := corefileOf(w)
-			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(zone, "53") == nil {
+			c, err := w.Member.Corefile()
+			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(dns.Zone, "53") == nil {
 				return nil // multicluster keeps its own answers out of cache
 			}
-			return stale(w, c.For(zone, "53"))
+			return stale(w, c.For(dns.Zone, "53"))
 		},
 	},
 	{
@@ -236,7 +217,7 @@ func InTree(b *corefile.Block) bool {
 // stale finds a cache that serves answers of our zone beyond their TTL.
 func stale(w *World, b *corefile.Block) []Hit {
 	serves := func(zones []string) bool {
-		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), zone) })
+		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), dns.Zone) })
 	}
 	for _, l := range b.All("cache") {
 		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {

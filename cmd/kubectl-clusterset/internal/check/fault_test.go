@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -132,7 +133,7 @@ var faults = []struct {
 		s.Member.Agent.Spec.Replicas, s.Member.Agent.Status.AvailableReplicas = &none, 0
 		silent(s, "east")
 		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Pending", "the hub is not reached")
-	}, "x the agent is scaled to 0: exports and imports stay as they are",
+	}, "x the agent does not run: Deployment clusterset-controller is scaled to 0",
 		"kubectl --context=east -n clusterset-system scale deployment clusterset-controller --replicas=2"},
 	{"the agent has no image", all, func(s *snapshot.Snapshot) {
 		s.Member.Agent.Status.AvailableReplicas = 0
@@ -211,7 +212,7 @@ var faults = []struct {
 	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
 		s.HubHere, s.Member.Agent = []string{"blue"}, nil
 		s.Member.Properties, s.Member.Leases, s.Member.Credentials = nil, nil, nil
-		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, nil
+		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, dns.State{}
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
 		s.Hub.Role = facts.Role{MemberOf: "blue"}
@@ -235,7 +236,7 @@ var faults = []struct {
 			"clients here do not get its endpoints (onExpiry: Remove)",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster is silent, and its endpoints answer", all, func(s *snapshot.Snapshot) { silent(s, "west") },
-		"x the Lease of cluster west on the hub has expired: last renewed at 2026-01-02T02:54:05Z",
+		"x cluster west does not renew its Lease on the hub: it last did at 2026-01-02T02:54:05Z",
 		"in cluster west: kubectl clusterset doctor"},
 	{"another cluster lacks something", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles[1].Status.Conditions = append(s.Hub.Profiles[1].Status.Conditions, condition(
@@ -413,14 +414,14 @@ var faults = []struct {
 		"! the agent's version and this program's are too far apart: v0.1.0 and v0.4.0", ""},
 	{"two pools are unusable", notName, func(s *snapshot.Snapshot) {
 		s.Hub.Sets[0].Spec.VIPs.Pools = []string{"10.1.0.0", "10.240.0.0/16", "10.2.0.0"}
-	}, "x the pools of VIPs are not as they should be (unusable): pool 10.1.0.0 is no CIDR of IPv4 or IPv6: write it " +
-		"as 10.200.0.0/13 or fd00:c5::/48; pool 10.2.0.0 is no CIDR",
+	}, "x the pools of VIPs are not as they should be (PoolInvalid): pool 10.1.0.0 is no CIDR of IPv4 or IPv6: write " +
+		"it as 10.200.0.0/13 or fd00:c5::/48; pool 10.2.0.0 is no CIDR",
 		"kubectl --context=hub -n blue edit clusterset blue"},
 	{"a pool is no range", notName, func(s *snapshot.Snapshot) {
 		s.Hub.Sets[0].Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
 		s.Hub.Sets[0].Spec.VIPs.Pools = nil
-	}, "! the pools of VIPs are not as they should be (all): mode", "kubectl --context=hub -n blue edit clusterset " +
-		"blue"},
+	}, "! the pools of VIPs are not as they should be (NoPools): Mode preferred",
+		"kubectl --context=hub -n blue edit clusterset blue"},
 }
 
 // nodeCache is NodeLocal DNSCache with a configuration of its own.

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -26,7 +24,7 @@ var (
 	initHub  = report.Here(facts.Init)
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
-	doctor   = report.There(facts.Doctor)
+	doctor   = report.Here(facts.Doctor).In(report.Subject)
 	explain  = report.Here("kubectl clusterset explain {}")
 )
 
@@ -38,7 +36,7 @@ func one(is bool, detail string, args ...any) []Hit {
 	return []Hit{{Detail: fmt.Sprintf(detail, args...)}}
 }
 
-var stopped = []string{"no-member", "agent-missing", "agent-stopped", "agent-down"}
+var stopped = []string{"no-member", "agent-missing", "agent-down"}
 
 var memberChecks = []Check{
 	{
@@ -81,17 +79,8 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "agent-stopped", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
-		One: "the agent is scaled to 0: exports and imports stay as they are",
-		Do:  report.Here("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"),
-		Look: func(w *World) []Hit {
-			a := w.Member.Agent
-			return one(a != nil && ptr.Deref(a.Spec.Replicas, 1) == 0 && !w.agentLive(), "")
-		},
-	},
-	{
 		ID: "agent-down", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent},
-		After: []string{"agent-stopped"}, One: "the agent does not run",
+		One: "the agent does not run",
 		Look: func(w *World) []Hit {
 			a := w.Member.Agent
 			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() {
@@ -102,7 +91,7 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
-		After: []string{"agent-stopped"}, One: "a replica of the agent does not run",
+		One: "a replica of the agent does not run",
 		Look: func(w *World) []Hit {
 			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 {
 				return nil
@@ -178,7 +167,7 @@ func stateChecks() (out []Check) {
 		hubv1alpha1.ConditionCredentialsValid: {"not-on-hub"},
 		hubv1alpha1.ConditionAdmitted:         {"not-on-hub", "no-member", "leaving", "set-none"},
 		hubv1alpha1.ConditionPermitted:        {"drift", "hub-drift", "not-on-hub", "Forbidden"},
-		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent", "member-never"},
+		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent"},
 		hubv1alpha1.ConditionDNSAnswers: {"dns-corefile", "dns-none", "dns-down", "dns-refused", "dns-node-cache",
 			"dns-beside", "dns-drift"},
 	}
@@ -230,19 +219,6 @@ var lateChecks = []Check{
 			return out
 		},
 	},
-	{
-		ID: "hub-not-seen", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Leases, snapshot.Properties},
-		After: slices.Concat(stopped, unreached, []string{"not-on-hub", "agent-outdated"}),
-		One:   "the agent does not see the hub: later changes are missing here",
-		Do:    report.Here(facts.Doctor),
-		Look: func(w *World) []Hit {
-			at, expired, seen := facts.HubSeen(w.Member.Leases, w.Member.Now)
-			if w.Hub != nil && w.Hub.Live(w.Member.ID()) {
-				return nil
-			}
-			return one(w.Member.Set() != "" && seen && expired, "it last saw it at %s", at.UTC().Format(time.RFC3339))
-		},
-	},
 }
 
 // tooOld finds a Kubernetes version below the oldest that works.
@@ -283,17 +259,15 @@ func (w *World) agentLive() bool {
 	if w.Hub != nil && w.Hub.Live(m.ID()) {
 		return true
 	}
-	lease := facts.Named(m.Leases, facts.AgentLease)
-	return lease != nil && !facts.Expired(lease, m.Now)
+	return !facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now)
 }
 
 // outdated returns why the agent's Membership does not show what is now, or "". Who may not read Leases sees what it
 // last said.
 func (w *World) outdated() string {
 	m := w.Member
-	lease := facts.Named(m.Leases, facts.AgentLease)
 	switch {
-	case w.Is(snapshot.Leases) && (lease == nil || facts.Expired(lease, m.Now)):
+	case w.Is(snapshot.Leases) && facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now):
 		return "no agent renews the Lease " + facts.AgentLease + " in clusterset-system"
 	case len(m.Membership.Status.Conditions) == 0:
 		return "it has no conditions"

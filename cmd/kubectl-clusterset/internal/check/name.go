@@ -175,9 +175,8 @@ var nameChecks = []Check{
 	{
 		ID: "import-orphan", Scope: Names, Level: report.Warning,
 		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Properties},
-		After: append([]string{"hub-not-seen"}, unwell...),
-		One:   "nobody exports %s to this cluster, and it is imported",
-		Many:  "%d names are imported, and nobody exports them here", Do: agentLog,
+		After: unwell, One: "nobody exports %s to this cluster, and it is imported",
+		Many: "%d names are imported, and nobody exports them here", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return w.joined() && n.Import != nil && !foreign(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
 		}),
@@ -283,10 +282,11 @@ var nameChecks = []Check{
 		ID: "ranges-here", Scope: Member, Level: report.Error, Needs: parts{snapshot.Ranges, snapshot.Nodes},
 		After: []string{"Overlap"}, One: "the Pod range and the Service range of this cluster overlap",
 		Look: func(w *World) []Hit {
+			ranges, _ := ipam.AllRanges(w.Member.CIDRs)
 			for _, p := range w.Member.PodRanges {
-				for _, s := range w.serviceRanges() {
-					if p.Overlaps(s) {
-						return one(true, "%s and %s", p, s)
+				for _, s := range ranges {
+					if p.Overlaps(s.Prefix) {
+						return one(true, "%s and %s", p, s.Prefix)
 					}
 				}
 			}
@@ -299,12 +299,6 @@ var nameChecks = []Check{
 		One:  "cluster %s exports endpoints in this cluster's own ranges",
 		Many: "%d clusters export endpoints in this cluster's own ranges",
 		Look: addressesHere,
-	},
-	{
-		ID: "vips-full", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Ranges, snapshot.Properties},
-		One:  "the ranges of VIPs are full: new VIPs come from the cluster's own ranges",
-		Do:   report.Here("kubectl clusterset status"),
-		Look: vipsFull,
 	},
 }
 
@@ -393,19 +387,18 @@ func disagree(n *Name) (bool, string) {
 	return true, strings.Join(out, "; ")
 }
 
-func (w *World) serviceRanges() (out []netip.Prefix) {
-	for i := range w.Member.CIDRs {
-		for _, text := range w.Member.CIDRs[i].Spec.CIDRs {
-			if p := prefix(text); p.IsValid() {
-				out = append(out, p)
-			}
-		}
+// ownRanges returns the ranges of this cluster's Pods and Services.
+func (w *World) ownRanges() []netip.Prefix {
+	out := slices.Clone(w.Member.PodRanges)
+	ranges, _ := ipam.AllRanges(w.Member.CIDRs) // the agent reports invalid ones in Events
+	for _, r := range ranges {
+		out = append(out, r.Prefix)
 	}
 	return out
 }
 
 func addressesHere(w *World) (out []Hit) {
-	own := slices.Concat(w.Member.PodRanges, w.serviceRanges())
+	own := w.ownRanges()
 	seen := map[string]bool{"": true, w.Member.ID(): true}
 	for i := range w.Member.Slices {
 		cluster := w.Member.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]
@@ -421,31 +414,6 @@ func addressesHere(w *World) (out []Hit) {
 		}
 	}
 	return out
-}
-
-// prefix parses a range; it is invalid if the text is.
-func prefix(text string) netip.Prefix {
-	p, _ := netip.ParsePrefix(text)
-	return p.Masked()
-}
-
-// vipsFull finds IP families whose ranges for VIPs are all full.
-func vipsFull(w *World) []Hit {
-	if w.Member.VIPMode() != ipam.ModePreferred {
-		return nil
-	}
-	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		ranges, free := 0, uint64(0)
-		for _, u := range w.Member.Usages() {
-			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready {
-				ranges, free = ranges+1, max(free, u.Available)
-			}
-		}
-		if ranges > 0 && free == 0 {
-			return one(true, "no %s address is free in %s", f, report.Number(ranges, "range"))
-		}
-	}
-	return nil
 }
 
 // askedChecks are of explain: it alone has read what they need.
@@ -478,13 +446,13 @@ var askedChecks = []Check{
 	{
 		ID: "not-exported", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Imports},
 		After: slices.Concat(unwell, []string{"exported-elsewhere", "export-invalid", "export-unpublished",
-			"export-unseen", "hub-not-seen"}),
+			"export-unseen"}),
 		One: "no cluster exports %s", Look: notExported,
 	},
 	{
 		ID: "import-missing", Scope: Asked, Level: report.Error,
 		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Namespaces},
-		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported", "hub-not-seen"}, unwell...),
+		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported"}, unwell...),
 		One:   "the agent has not created a ServiceImport of %s", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return n.Import == nil && len(n.Exporters) > 0 && !slices.Contains(w.Member.Unserved, "ServiceImport"),

@@ -332,12 +332,16 @@ type Property struct {
 
 // String says who has what.
 func (p *Property) String() string {
+	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From, p.Differing())
+}
+
+// Differing says which other values clusters have.
+func (p *Property) Differing() string {
 	var others []string
 	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
 		others = append(others, c+" has "+cmp.Or(p.Others[c], "none"))
 	}
-	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From,
-		strings.Join(others, ", "))
+	return strings.Join(others, ", ")
 }
 
 // properties are those whose value in the oldest export wins.
@@ -372,7 +376,7 @@ func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 	for _, r := range properties {
 		p := Property{Name: r.name, Value: r.of(oldest), From: oldest.Cluster}
 		for i := range exports[1:] {
-			p.differs(exports[i+1].Cluster, r.of(&exports[i+1]))
+			p.Differs(exports[i+1].Cluster, r.of(&exports[i+1]))
 		}
 		if p.Value != "" || len(p.Others) > 0 {
 			out = append(out, p)
@@ -389,13 +393,13 @@ func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 			lost := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool { return own.Name == port.Name })
 			switch {
 			case served < 0 && lost >= 0 && port.Name != "":
-				p.differs(e.Cluster, PortText(e.Ports[lost]))
+				p.Differs(e.Cluster, PortText(e.Ports[lost]))
 			case served < 0:
-				p.differs(e.Cluster, "not exposed")
+				p.Differs(e.Cluster, "not exposed")
 			case p.From == "":
 				p.From = e.Cluster
 			default:
-				p.differs(e.Cluster, PortText(e.Ports[served]))
+				p.Differs(e.Cluster, PortText(e.Ports[served]))
 			}
 		}
 		out = append(out, p)
@@ -403,7 +407,8 @@ func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 	return out
 }
 
-func (p *Property) differs(cluster, value string) {
+// Differs adds the value that a cluster has, if it is another one.
+func (p *Property) Differs(cluster, value string) {
 	if value == p.Value {
 		return
 	}

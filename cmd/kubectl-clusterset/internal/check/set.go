@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -113,36 +114,27 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID: "cluster-silent", Level: report.Error, After: []string{"cluster-expired"},
-		One:  "the Lease of cluster %s on the hub has expired",
-		Many: "the Leases of %d clusters on the hub have expired", Do: doctor,
+		One:  "cluster %s does not renew its Lease on the hub",
+		Many: "%d clusters do not renew their Leases on the hub", Do: doctor,
 		Look: func(w *World) (out []Hit) {
 			for i := range w.Hub.Profiles {
 				p := &w.Hub.Profiles[i]
-				l := w.Hub.Lease(p.Name)
-				at, _, ok := time.Time{}, 0, false
-				if l != nil {
-					at, _, ok = facts.Renewed(l)
-				}
+				own := w.Member != nil && p.Name == w.Member.ID()
 				// This cluster's own agent says more in its Membership.
-				if !ok || !facts.Expired(l, w.Hub.Now) || !claimed(p) || w.Member != nil && p.Name == w.Member.ID() &&
-					len(w.stated()) > 0 {
+				if w.Hub.Live(p.Name) || !claimed(p) || own && len(w.stated()) > 0 {
 					continue
 				}
-				h := Hit{On: p.Name, Detail: "last renewed at " + stamp(at)}
-				if w.Member != nil && p.Name == w.Member.ID() {
+				h := Hit{On: p.Name, Detail: "it never has"}
+				if at, _, ok := facts.Renewed(w.Hub.Lease(p.Name)); ok {
+					h.Detail = "it last did at " + stamp(at)
+				}
+				if own {
 					h.Do, h.After = agentLog, append(slices.Clone(stopped), "leaving", "agent-outdated")
 				}
 				out = append(out, h)
 			}
 			return out
 		},
-	},
-	Check{
-		ID: "member-never", Level: report.Error, One: "cluster %s has never renewed its Lease on the hub",
-		Many: "%d clusters have never renewed their Leases", Do: doctor,
-		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
-			return claimed(p) && w.Hub.Lease(p.Name) == nil, ""
-		}),
 	},
 	Check{
 		ID: "member-unfinished", One: "cluster %s has not finished joining",
@@ -185,7 +177,7 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID:    "member-not-ready",
-		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-never", "member-left"},
+		After: []string{"cluster-expired", "cluster-silent", "cluster-unreachable", "member-left"},
 		One:   "cluster %s is not ready", Many: "%d clusters are not ready", Do: doctor,
 		Look: profiles(func(w *World, p *inventoryv1alpha1.ClusterProfile) (bool, string) {
 			own := w.Member != nil && p.Name == w.Member.ID()
@@ -194,14 +186,11 @@ var setChecks = ofSet(
 					return true, "its Lease on the hub is invalid: " + err.Error()
 				}
 			}
-			for _, kind := range []string{inventoryv1alpha1.ConditionControlPlaneHealthy,
-				inventoryv1alpha1.ConditionMemberReady} {
-				c := meta.FindStatusCondition(p.Status.Conditions, kind)
-				if c != nil && c.Status == metav1.ConditionFalse && !own && w.Hub.Live(p.Name) {
-					return true, said(c)
-				}
+			c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionMemberReady)
+			if c == nil || c.Status != metav1.ConditionFalse || own || !w.Hub.Live(p.Name) {
+				return false, ""
 			}
-			return false, ""
+			return true, said(c)
 		}),
 	},
 	Check{
@@ -258,8 +247,8 @@ func apartBy(ahead time.Duration) string {
 	return ahead.Round(time.Second).String() + " ahead"
 }
 
-// hubController finds that nobody has renewed the leader's Lease, or that no ClusterProfile has got a condition.
-// Without a renewal, that counts from the creation of the ClusterSet.
+// hubController finds that nobody has renewed the leader's Lease, or that replicas are missing. Without a renewal, that
+// counts from the creation of the ClusterSet.
 func hubController(w *World) []Hit {
 	h := w.Hub
 	if h.Set() == nil {
@@ -269,16 +258,11 @@ func hubController(w *World) []Hit {
 	if at, _, ok := facts.Renewed(h.Leader); ok {
 		began = at
 	}
-	idle := len(h.Profiles) > 0 && !slices.ContainsFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
-		return len(p.Status.Conditions) > 0 || h.Now.Sub(p.CreationTimestamp.Time) <= leaderless
-	})
 	hit, down := Hit{Do: hubLog}, facts.Missing(h.Deployed, h.Pods)
 	switch {
 	case h.Now.Sub(began) > leaderless:
 		hit.Detail = fmt.Sprintf("nobody has renewed its Lease %s%s since %s", clusterset.LeaseHubPrefix, w.Namespace,
 			stamp(began))
-	case idle:
-		hit.Detail = "no ClusterProfile has a condition"
 	case down == nil || h.Deployed.Status.AvailableReplicas == 0: // what renews the Lease works
 		return nil
 	default:
@@ -292,54 +276,36 @@ func hubController(w *World) []Hit {
 	return []Hit{hit}
 }
 
-// pools come from the function by which the hub's controller decides, and from this cluster's own ranges, which the hub
+// pools come from the conditions that the hub's controller would set, and from this cluster's own ranges, which the hub
 // may not know yet.
 func pools(w *World) (out []Hit) {
 	set := w.Hub.Set()
 	if set == nil {
 		return nil
 	}
-	edit := report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)
 	add := func(level report.Severity, on, what string, args ...any) {
-		out = append(out, Hit{On: on, Detail: fmt.Sprintf(what, args...), Level: level, Do: edit})
+		out = append(out, Hit{On: on, Detail: fmt.Sprintf(what, args...), Level: level,
+			Do: report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)})
 	}
 	plan := grants.Decide(grants.Facts{Set: set, Profiles: w.Hub.Profiles})
-	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared && len(plan.Pools) == 0 {
-		add(report.Warning, "all", "mode %s has no usable pool: VIPs come only from labelled ServiceCIDRs", mode)
-	}
-	for _, why := range plan.Unusable {
-		add(report.Error, "unusable", "%s", why)
-	}
-	var met []string
-	for _, m := range plan.PoolOverlaps {
-		met = append(met, m.String())
-	}
-	if len(met) > 0 {
-		add(report.Warning, "overlap", "%s: packets to VIPs would not arrive there", grants.Summary(met))
-	}
-	for _, r := range plan.Refused {
-		add(report.Error, r.Member, "it asks for a block and cannot have one: %v", r.Err)
-	}
-	for _, o := range plan.Overlaps {
-		add(report.Error, o.Member, "%s", o.Message)
-	}
-	for _, u := range plan.Unreadable {
-		add(report.Warning, u.Member, "%s", u.Message)
+	for _, c := range plan.Conditions {
+		switch {
+		case c.Status != metav1.ConditionFalse:
+		case c.Type == hubv1alpha1.ConditionPoolsValid:
+			add(report.Error, c.Reason, "%s", said(&c))
+		default: // then VIPs come from labelled ServiceCIDRs, or from the cluster's own ranges
+			add(report.Warning, c.Reason, "%s", said(&c))
+		}
 	}
 	for _, id := range grants.Lost(set, w.Hub.Profiles) {
 		add(report.Warning, id, "it owns blocks and has no ClusterProfile")
 	}
-	if m := w.Member; m != nil && len(met) == 0 {
-		ranges, _ := ipam.AllRanges(m.CIDRs)
-		own := slices.Clone(m.PodRanges)
-		for _, r := range ranges {
-			own = append(own, r.Prefix)
-		}
-		for _, r := range own {
+	if m := w.Member; m != nil && len(plan.PoolOverlaps) == 0 {
+		for _, r := range w.ownRanges() {
 			for _, p := range plan.Pools {
 				granted := slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool {
-					block := prefix(b.CIDR)
-					return block.IsValid() && grants.Inside(ipam.Known{Member: m.ID(), Prefix: r.Masked()},
+					block, err := netip.ParsePrefix(b.CIDR)
+					return err == nil && grants.Inside(ipam.Known{Member: m.ID(), Prefix: r},
 						ipam.Grant{Member: b.ClusterID, Prefix: block})
 				})
 				if p.Prefix.Overlaps(r) && !granted {

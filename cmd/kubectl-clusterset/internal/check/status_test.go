@@ -17,7 +17,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
@@ -124,33 +123,6 @@ func TestV6StateOfTheRanges(t *testing.T) {
 	if _, got := shown(s, false); !strings.Contains(strings.Join(strings.Fields(got), " "),
 		"10.200.0.0/28 vips being deleted 2 12") {
 		t.Error(got)
-	}
-}
-
-// TestFullRangesAreAFinding of the mode whose VIPs come from them.
-func TestFullRangesAreAFinding(t *testing.T) {
-	for _, c := range []struct {
-		mode   ipam.Mode
-		ranges []networkingv1.ServiceCIDR
-		full   bool
-	}{
-		{ipam.ModeShared, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false)}, false},
-		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false)}, true},
-		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false),
-			vips("free", "10.200.1.0/30", false)}, false},
-		{ipam.ModePreferred, []networkingv1.ServiceCIDR{vips("full", "10.200.0.0/30", false),
-			vips("free", "10.200.1.0/30", true)}, true},
-	} {
-		s := healthy(t)
-		s.Member.Properties[1].Annotations[clusterset.AnnotationVIPMode] = string(c.mode)
-		s.Member.CIDRs = c.ranges
-		s.Member.Addresses = []netip.Addr{netip.MustParseAddr("10.200.0.1"), netip.MustParseAddr("10.200.0.2")}
-		r, got := shown(s, false)
-		if full := len(r.Findings) == 1 &&
-			strings.HasPrefix(r.Findings[0].What, "the ranges of VIPs are full"); full != c.full ||
-			len(r.Findings) > 1 {
-			t.Errorf("%s, %d ranges:\n%s", c.mode, len(c.ranges), got)
-		}
 	}
 }
 

@@ -148,7 +148,7 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 		Services:    []snapshot.Service{{Namespace: "shop", Name: "web"}},
 		Namespaces:  []snapshot.Namespace{{Name: "shop"}},
 		Credentials: &snapshot.Credentials{Namespace: "blue"},
-		DNS: &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Deployment: coredns,
+		DNS: dns.State{ConfigKey: "Corefile", Objects: platform.Objects{Deployment: coredns,
 			Config: &corev1.ConfigMap{ObjectMeta: named("kube-system", "coredns"),
 				Data: map[string]string{"Corefile": corefile}}}},
 	}
@@ -158,6 +158,7 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 	}
 	set := hubv1alpha1.ClusterSet{ObjectMeta: named("blue", "blue")}
 	set.Spec.Lease.DurationSeconds, set.Spec.Lease.GraceSeconds = 40, 20
+	set.Spec.VIPs.Blocks = hubv1alpha1.BlockSize{IPv4Bits: 22, IPv6Bits: 112}
 	leader := lease(clusterset.LeaseHubPrefix+"blue", time.Second)
 	return &snapshot.Snapshot{
 		Release: "v0.1.0", Namespace: "blue", HubNamed: true, Member: m, Unread: map[snapshot.Part]snapshot.Lack{},

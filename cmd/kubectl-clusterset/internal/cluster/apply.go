@@ -10,8 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,90 +28,51 @@ type Say func(format string, args ...any)
 // Settle is how long an API server may take to serve a new kind, policy or right.
 const Settle = 30 * time.Second
 
-// Apply applies objects server-side; CustomResourceDefinitions must come first. It leaves newer ones, and those that
-// others applied.
+// Apply applies objects server-side, and takes over the fields of other managers. CustomResourceDefinitions must come
+// first. It leaves newer ones, and those that others applied.
 func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructured, say Say) error {
-	kinds := 0
 	for _, o := range objects {
-		if o.GetKind() != "CustomResourceDefinition" {
-			break
+		why, err := c.kept(ctx, o)
+		if why != "" {
+			say("%s: kept %s: %s", c.Name, Title(o), why)
+			continue
 		}
-		kinds++
-		if err := c.applyKind(ctx, o, say); err != nil {
-			return err
+		if err == nil {
+			err = Settled(ctx, func(ctx context.Context) error { return c.apply(ctx, o) })
 		}
-	}
-	for _, o := range objects[:kinds] {
-		err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
-			return c.established(ctx, o.GetName())
-		})
 		if err != nil {
-			err = c.Failed(err, "establishing CustomResourceDefinition %s", o.GetName())
-			return report.WithRemedy(err, c.Command("kubectl describe crd "+o.GetName()))
-		}
-	}
-	for _, o := range objects[kinds:] {
-		if err := c.applyOne(ctx, o); err != nil {
-			return err
+			return c.Failed(err, "applying %s", Title(o))
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) applyKind(ctx context.Context, o *unstructured.Unstructured, say Say) error {
+// kept returns why Apply would leave a CustomResourceDefinition, or "".
+func (c *Cluster) kept(ctx context.Context, o *unstructured.Unstructured) (why string, err error) {
+	if o.GetKind() != "CustomResourceDefinition" {
+		return "", nil
+	}
 	existing := &unstructured.Unstructured{}
 	existing.SetGroupVersionKind(o.GroupVersionKind())
-	err := c.Get(ctx, client.ObjectKeyFromObject(o), existing)
-	if err == nil {
-		if why := manifest.Keep(existing, o); why != "" {
-			say("%s: kept CustomResourceDefinition %s: %s", c.Name, o.GetName(), why)
-			return nil
-		}
-	} else if !apierrors.IsNotFound(err) {
-		return c.Failed(err, "reading CustomResourceDefinition %s", o.GetName())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err != nil {
+		return "", client.IgnoreNotFound(err)
 	}
-	return c.applyOne(ctx, o)
+	return manifest.Keep(existing, o), nil
 }
 
-// applyOne takes over the fields of other managers. It retries while an API server does not serve the kind yet.
-func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) error {
-	var refused error
-	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
-		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
-			client.FieldOwner(manifest.FieldManager), client.ForceOwnership)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, "", err
-		}
-		refused = err
-		return true, "", nil
-	})
-	if refused != nil {
-		err = refused
-	}
-	return c.Failed(err, "applying %s", Title(o))
+func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured, opts ...client.ApplyOption) error {
+	return c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+		append(opts, client.FieldOwner(manifest.FieldManager), client.ForceOwnership)...)
 }
 
-func (c *Cluster) established(ctx context.Context, name string) (bool, string, error) {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
-		return false, "", err
-	}
-	why := "no conditions yet"
-	for _, s := range crd.Status.Conditions {
-		if s.Status != apiextensionsv1.ConditionTrue {
-			why = fmt.Sprint(s.Type, ": ", s.Message)
-		}
-	}
-	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established), why, nil
-}
-
-// Settled retries a write while the API server has not found the kinds that policies take their parameters from: it
-// refuses writes for seconds after its start, or after a kind is created.
+// Settled retries a write while the API server does not serve the kind yet, or has not found the kinds that policies
+// take their parameters from: it refuses writes for seconds after its start, or after a kind is created.
 func Settled(ctx context.Context, write func(context.Context) error) error {
 	var refused error
 	err := Until(ctx, Settle, func(ctx context.Context) (bool, string, error) {
 		refused = write(ctx)
-		if refused != nil && strings.Contains(refused.Error(), "failed to configure policy") { // its reason is Invalid
+		if meta.IsNoMatchError(refused) || apierrors.IsNotFound(refused) ||
+			refused != nil && strings.Contains(refused.Error(), "failed to configure policy") { // its reason is Invalid
 			return false, "", refused
 		}
 		return true, "", nil
@@ -129,12 +88,15 @@ func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructur
 	for i := len(objects) - 1; i >= 0; i-- {
 		err := Settled(ctx, func(ctx context.Context) error {
 			o := objects[i].DeepCopy()
-			if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-				return client.IgnoreNotFound(err)
+			err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
+			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+				return nil
+			} else if err != nil {
+				return err
 			}
 			return kube.Delete(ctx, c.Client, o, client.PropagationPolicy("Background"))
 		})
-		if err != nil && !meta.IsNoMatchError(err) {
+		if err != nil {
 			return c.Failed(err, "deleting %s", Title(objects[i]))
 		}
 	}
@@ -204,20 +166,10 @@ func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, obje
 
 // rehearse is Rehearse for one object. It returns why Apply would keep a CustomResourceDefinition, or "".
 func (c *Cluster) rehearse(ctx context.Context, o *unstructured.Unstructured) (kept string, err error) {
-	if o.GetKind() == "CustomResourceDefinition" {
-		existing := &unstructured.Unstructured{}
-		existing.SetGroupVersionKind(o.GroupVersionKind())
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil {
-			kept = manifest.Keep(existing, o)
-		} else if !apierrors.IsNotFound(err) {
-			return "", err
-		}
+	if kept, err = c.kept(ctx, o); kept != "" || err != nil {
+		return kept, err
 	}
-	if kept != "" {
-		return kept, nil
-	}
-	return "", c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
-		client.FieldOwner(manifest.FieldManager), client.ForceOwnership, client.DryRunAll)
+	return "", c.apply(ctx, o, client.DryRunAll)
 }
 
 // ErrDeclined says that the user did not confirm.

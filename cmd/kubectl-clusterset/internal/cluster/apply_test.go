@@ -8,12 +8,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestAnAPIServerThatHasJustStartedIsWaitedFor: what it says then of a policy's parameters is no refusal; anything
-// else is.
+// TestAnAPIServerThatHasJustStartedIsWaitedFor: what it says then of a kind or of a policy's parameters is no refusal;
+// anything else is.
 func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 	forbidden := func(why string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: "about.k8s.io", Resource: "clusterproperties"},
@@ -30,8 +31,8 @@ func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 		"early":             {[]error{early, early, nil}, nil},
 		"early, then never": {[]error{early, forbidden("it is a member's"), nil}, forbidden("it is a member's")},
 		"refused":           {[]error{forbidden("it is a member's"), nil}, forbidden("it is a member's")},
-		"gone": {[]error{apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
-			apierrors.NewNotFound(schema.GroupResource{}, "x")},
+		"a kind that is not served yet": {[]error{&meta.NoKindMatchError{},
+			apierrors.NewNotFound(schema.GroupResource{}, "x"), nil}, nil},
 	} {
 		asked := 0
 		err := Settled(t.Context(), func(context.Context) error { asked++; return c.says[asked-1] })

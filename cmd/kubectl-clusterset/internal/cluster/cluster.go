@@ -124,7 +124,7 @@ func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 	if id != nil && !slices.Contains(r.HubOf, set.Spec.Value) {
 		name := client.ObjectKey{Namespace: set.Spec.Value, Name: id.Spec.Value}
 		own, err := kube.Get[*coordinationv1.Lease](ctx, c, name)
-		if err == nil && own != nil && !facts.Expired(own, time.Now()) {
+		if err == nil && !facts.Expired(own, time.Now()) {
 			return r // it was a member of a ClusterSet of its own, which is lost
 		}
 	}

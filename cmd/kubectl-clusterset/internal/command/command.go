@@ -191,31 +191,21 @@ type exit struct {
 
 func (e exit) Unwrap() error { return e.error }
 
-// ExitCode returns the exit status for an error of the command, and whether the error is yet to be printed.
-func ExitCode(err error) (code int, print bool) {
-	var e exit
-	switch {
-	case err == nil:
-		return 0, false
-	case errors.As(err, &e):
-		return e.code, e.error != errFindings
-	}
-	return 1, true
-}
-
 // Ended returns what to print at the end of a command, and its exit status. The error of an interrupted command may
 // say what was not undone.
 func Ended(cmd *cobra.Command, err error) (text string, code int) {
-	code, print := ExitCode(err)
-	if !print {
-		return "", code
+	if err == nil {
+		return "", 0
 	}
+	e := exit{err, 1}
+	errors.As(err, &e)
 	text = fmt.Sprintln("error:", err)
-	if cmd.Context().Err() == nil {
-		return text, code
-	}
-	var e exit
-	if err == context.Canceled || errors.As(err, &e) && e.error == context.Canceled {
+	switch {
+	case e.error == errFindings:
+		return "", e.code
+	case cmd.Context().Err() == nil:
+		return text, e.code
+	case e.error == context.Canceled:
 		text = ""
 	}
 	if slices.Contains([]string{"init", "join", "leave"}, cmd.Name()) {

@@ -59,7 +59,7 @@ func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))
 		err := cmd.ExecuteContext(t.Context())
-		if code, print := ExitCode(err); code != want || !print || !strings.Contains(fmt.Sprint(err), "\n  → ") {
+		if text, code := Ended(cmd, err); code != want || !strings.Contains(text, "\n  → ") {
 			t.Errorf("%s: exit status %d, want %d: %v", line, code, want, err)
 		}
 	}
@@ -69,11 +69,12 @@ func TestWrongArgumentsExitAsFailuresOfTheirCommandDo(t *testing.T) {
 func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for line, want := range map[string]string{
-		"verify web.shop --with west": "--with",
-		"status --hub-only --from x":  "[from hub-only]",
-		"ui --hub-only --from x":      "[from hub-only]",
-		"plan web.shop -o wide":       "must be one of json|yaml|jsonpath=\n",
-		"verify -o wide":              "must be one of json|yaml|jsonpath=\n",
+		"verify web.shop --with west":    "--with",
+		"status --hub-only --from x":     "[from hub-only]",
+		"ui --hub-only --from x":         "[from hub-only]",
+		"dns install --replace --beside": "[replace beside]",
+		"plan web.shop -o wide":          "must be one of json|yaml|jsonpath=\n",
+		"verify -o wide":                 "must be one of json|yaml|jsonpath=\n",
 	} {
 		cmd := New("v0.0.0-test", io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))
@@ -131,8 +132,33 @@ func TestWhoLacksRightsIsToldWhatToDo(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "\n  → if you lack a right, run the command as") {
 			t.Errorf("%v: %v", args, err)
 		}
-		if code, print := ExitCode(err); !print || code != 1 {
-			t.Errorf("%v: exit status %d, printed: %v", args, code, print)
+		if text, code := Ended(cmd, err); text == "" || code != 1 {
+			t.Errorf("%v: exit status %d, printed: %q", args, code, text)
+		}
+	}
+}
+
+// TestAPlanWithoutAHubSaysWhichStepIsMissing: the agent's credentials may be fine.
+func TestAPlanWithoutAHubSaysWhichStepIsMissing(t *testing.T) {
+	const member = `{"metadata": {"name": "clusterset.k8s.io"}, "spec": {"value": "blue"}}`
+	for _, c := range []struct {
+		properties string
+		otherwise  int
+		want       string
+	}{
+		{member, http.StatusForbidden, `credentials for the hub failed: User "u" cannot get path "/"` + "\n  → " +
+			"--hub-context CONTEXT, or --cluster-id ID with the hub's --context"},
+		{"", http.StatusNotFound, "this cluster is a member of no ClusterSet\n  → kubectl clusterset join "},
+	} {
+		serve(t, map[string]string{
+			"/version": `{"gitVersion": "v1.36.0"}`,
+			"/apis/about.k8s.io/v1beta1/clusterproperties": `{"kind": "ClusterPropertyList", "apiVersion":
+				"about.k8s.io/v1beta1", "items": [` + c.properties + `]}`,
+		}, c.otherwise)
+		cmd := New("v0.0.0-test", io.Discard, io.Discard)
+		cmd.SetArgs([]string{"plan", "web.shop"})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
 }

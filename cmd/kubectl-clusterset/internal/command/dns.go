@@ -1,7 +1,6 @@
 package command
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,12 +52,9 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 		Example: `  kubectl clusterset dns install --context east --image registry.example/coredns:v1.0.0
   kubectl clusterset dns install --context east --beside --image IMAGE --dry-run`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case replace && beside:
-				return errors.New("--replace and --beside exclude each other")
-			case replace:
+			if replace {
 				w.Mode = dns.Replace
-			case beside:
+			} else if beside {
 				w.Mode = dns.Beside
 			}
 			w.NoWait = !f.wait && f.dryRun == cluster.DryRunNone
@@ -76,6 +72,7 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 		"run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
 	cmd.Flags().StringVar(&w.Image, "image", "",
 		"image of our CoreDNS, which the nodes must be able to pull (default: that of this version's release)")
+	cmd.MarkFlagsMutuallyExclusive("replace", "beside")
 	return cmd
 }
 

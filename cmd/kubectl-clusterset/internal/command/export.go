@@ -1,9 +1,7 @@
 package command
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,6 +33,7 @@ is gone.`,
 	cmd.Flags().StringVarP(&o.Selector, "selector", "l", "", "Services with these labels")
 	cmd.Flags().BoolVar(&o.All, "all", false, "all Services of the namespace")
 	cmd.Flags().BoolVar(&o.Delete, "delete", false, "delete the ServiceExports")
+	cmd.MarkFlagsMutuallyExclusive("selector", "all")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if o.Delete {
 			return r.names(r.member, &mcsv1beta1.ServiceExportList{}, client.Object.GetName)(cmd, args, typed)
@@ -50,9 +49,8 @@ is gone.`,
 }
 
 func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (err error) {
-	if given := []bool{len(args) > 0, o.Selector != "", o.All}; slices.Index(given, true) < 0 ||
-		slices.Contains(given[slices.Index(given, true)+1:], true) {
-		return report.WithRemedy(errors.New(cmd.Name()+" takes either names, -l or --all"), cmd.CommandPath()+" --help")
+	if (len(args) > 0) == (o.Selector != "" || o.All) {
+		return report.Fail(cmd.CommandPath()+" --help", "export takes either names, -l or --all")
 	}
 	if o.Namespace, err = namespaceOf(r.config); err != nil {
 		return err

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/plan"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
@@ -45,7 +45,16 @@ an endpoint, or clients outside the clusters from an address; 1 if the command f
 			if err != nil {
 				return err
 			}
-			if p.Snapshot = w.Snapshot; w.Hub == nil {
+			p.Snapshot = w.Snapshot
+			lack, unread := w.Unread[snapshot.Secret]
+			switch {
+			case w.Hub != nil:
+			case !w.HubNamed && w.Is(snapshot.Properties) && w.Member.Set() == "":
+				return report.Fail(r.flags().Here(facts.Join), "this cluster is a member of no ClusterSet")
+			case !w.HubNamed && unread:
+				return report.Fail("--hub-context CONTEXT, or --cluster-id ID with the hub's --context",
+					"reading %s failed: %s", snapshot.Secret, lack.Why)
+			default:
 				return fmt.Errorf("reading the hub failed: %s", w.Unread[snapshot.OfHub].Why)
 			}
 			if w.Member != nil {
@@ -82,10 +91,6 @@ an endpoint, or clients outside the clusters from an address; 1 if the command f
 func applied(r *root, file string, args []string) (map[types.NamespacedName]plan.Applied, error) {
 	out := map[types.NamespacedName]plan.Applied{}
 	if file == "" {
-		namespace, name, ok := strings.Cut(args[0], "/")
-		if ok {
-			args[0] = name + "." + namespace
-		}
 		n, err := nameOf(r.config, args[0])
 		out[n] = plan.Applied{}
 		return out, err

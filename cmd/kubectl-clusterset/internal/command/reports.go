@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/bundle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -117,11 +118,13 @@ Exit status: 0 also with findings. For scripts: kubectl clusterset doctor --fail
 		}
 		all := status.Examine(w, results)
 		return f.write(r.out, &all, func(wide bool) {
-			if f.name == "name" {
-				status.PrintOnlyNames(r.out, &all)
+			if f.name != "name" {
+				status.Print(r.out, &all, wide, w.Now())
 				return
 			}
-			status.Print(r.out, &all, wide, w.Now())
+			for _, n := range all.Names {
+				fmt.Fprintln(r.out, n.Name+"."+n.Namespace)
+			}
 		})
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -277,9 +280,9 @@ and plan answer from it with --from.`,
 			all, checks := status.Examine(w, results), doctor.Examine(w, results)
 			status.Print(&statusText, &all, true, w.Now())
 			doctor.Print(&doctorText, &checks, true)
-			clusters := []bundle.Cluster{{Cluster: source.Member, Folder: "member"}}
+			clusters := map[string]*cluster.Cluster{"member": source.Member}
 			if source.Hub != nil {
-				clusters = append(clusters, bundle.Cluster{Cluster: source.Hub, Folder: "hub"})
+				clusters["hub"] = source.Hub
 			}
 			page, err := ui.File(w)
 			if err != nil {

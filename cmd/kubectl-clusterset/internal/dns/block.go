@@ -125,6 +125,11 @@ func answered(text string, is func(corefile.Key) bool) bool {
 	})
 }
 
+// runsOurs reports whether a server block has one of our plugins: a stock CoreDNS refuses those, for any zone.
+func runsOurs(b corefile.Block) bool {
+	return len(b.All("multicluster"))+len(b.All("multicluster_external")) > 0
+}
+
 func anyKey(corefile.Key) bool { return true }
 
 // plain53 reports whether a key is of plain DNS at port 53, where our Deployment listens.

@@ -493,8 +493,12 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 		"of others":             {"kubectl", "", false, ""},
 		"of others, and needed": {"kubectl", byHand, false, ""},
 		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
-			false, "and remove the line multicluster, or the server block"},
+			false, "and remove the line multicluster or multicluster_external, or the server block"},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
+		"ours, and needed for another zone": {manifest.FieldManager,
+			strings.Replace(byHand, "clusterset.local", "clusterset.test", 1), false, "needs our image and rights"},
+		"ours, and needed for outside": {manifest.FieldManager, "example.org {\n multicluster_external\n reload\n}\n",
+			false, "needs our image and rights"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here := load(t, "testdata/kubeadm.yaml")
@@ -517,6 +521,22 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 				t.Errorf("afterwards: %v", err)
 			}
 		})
+	}
+}
+
+// TestOurImageStaysWhileTheCorefileNeedsIt: a stock CoreDNS refuses a line of our plugins, whatever its zone is.
+func TestOurImageStaysWhileTheCorefileNeedsIt(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t.Context(), t, here, "clusterset.test {\n multicluster clusterset.test\n}\n")
+	if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "needs our image and rights") {
+		t.Errorf("it ends with %v", err)
+	}
+	if s, err := Read(t.Context(), here); err != nil || s.Running() != image || !ours(s.Corefile()) {
+		t.Errorf("it runs %q, %v", s.Running(), err)
 	}
 }
 
@@ -681,6 +701,34 @@ func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	}
 }
 
+// TestAStockImageThatCameLaterIsTheOriginal: an upgrade of the cluster replaces ours and keeps the annotation.
+func TestAStockImageThatCameLaterIsTheOriginal(t *testing.T) {
+	const newer = "registry.k8s.io/coredns/coredns:v1.99.0"
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	for what, last := range map[string]func() error{
+		"not installed again": func() error { return nil },
+		"installed again":     func() error { return r.Install(t.Context(), Wanted{Image: image}) },
+	} {
+		if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := here.Update(t.Context(), s.withImage(newer)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(last(), r.Uninstall(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Read(t.Context(), here); err != nil || s.container().Image != newer || s.original() != "" {
+			t.Errorf("%s: %s, instead of %q, %v", what, s.container().Image, s.original(), err)
+		}
+	}
+}
+
 // TestWithoutReloadCoreDNSIsRestarted, also by a run that does not wait, and when a change is undone.
 func TestWithoutReloadCoreDNSIsRestarted(t *testing.T) {
 	for _, mode := range []Mode{Beside, Replace} {
@@ -762,6 +810,32 @@ func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 	}
 }
 
+// TestWhatAnInterruptedRunLeftIsRemoved: an install applies the Deployment last, and an uninstall deletes it first.
+func TestWhatAnInterruptedRunLeftIsRemoved(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml")
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+		t.Fatal(err)
+	}
+	if err := here.Delete(t.Context(), besideDeployment()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil || s.Service != nil || s.BesideConfig != nil || ours(s.Corefile()) {
+		t.Errorf("there is %v, %v", s.Service, err)
+	}
+	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: besideNamespace}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:coredns"}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:coredns-beside"}}} {
+		if err := here.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%s stays: %v", cluster.Title(o), err)
+		}
+	}
+}
+
 // TestWhoCannotFinishToUninstallIsRefusedFirst, and who can needs no right to apply what is deleted.
 func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
 	const wrote = "it writes"
@@ -799,44 +873,108 @@ func TestWhoCannotFinishToUninstallIsRefusedFirst(t *testing.T) {
 	}
 }
 
-// TestWhatHelmInstalledIsHelmsToUninstall.
-func TestWhatHelmInstalledIsHelmsToUninstall(t *testing.T) {
-	ours := besideDeployment()
-	ours.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
-	here := load(t, "testdata/kubeadm.yaml", besideService(), ours)
-	var out strings.Builder
-	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
-	err := r.Uninstall(t.Context())
-	if err != nil || !strings.Contains(out.String(), "helm uninstall dns -n clusterset-dns") {
-		t.Errorf("%v\n%s", err, &out)
-	}
-	if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
-		t.Errorf("it is gone: %v", err)
+// TestWhoCannotAskPodsIsRefusedFirst, not after minutes with a changed configuration.
+func TestWhoCannotAskPodsIsRefusedFirst(t *testing.T) {
+	const lacks = "you cannot create pods/portforward in "
+	for name, c := range map[string]struct {
+		mode Mode
+		wait bool
+		want string
+	}{
+		"replace":      {Replace, true, lacks + "kube-system\n"},
+		"beside":       {Beside, true, lacks + "clusterset-dns, and 1 more\n"},
+		"without wait": {Beside, false, "it writes"},
+	} {
+		here := load(t, "testdata/kubeadm.yaml", besideService())
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = a.Verb != "*" && a.Subresource != "portforward"
+				return nil
+			},
+			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+				return errors.New("it writes")
+			},
+		})
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Wait: c.wait}
+		err := r.Install(t.Context(), Wanted{Mode: c.mode, Image: image})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
 	}
 }
 
-// TestWhatHelmInstalledIsHelmsToChange, and the cluster's DNS forwards the zone to it.
-func TestWhatHelmInstalledIsHelmsToChange(t *testing.T) {
-	helms := besideDeployment()
-	helms.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "dns"})
-	here := load(t, "testdata/kubeadm.yaml", besideService(), helms)
-	var out strings.Builder
-	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
-	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
-	if err != nil || !strings.Contains(out.String(), "helm upgrade dns CHART -n clusterset-dns") ||
-		strings.Contains(out.String(), "apply ") {
-		t.Errorf("%v\n%s", err, &out)
+// TestWhatOthersAppliedIsTheirsToUninstall.
+func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
+	const source = "remove it from the source of dns in Argo CD, Flux or kapp"
+	for mark, want := range map[string]string{
+		"meta.helm.sh/release-name":        "helm uninstall dns -n clusterset-dns",
+		"argocd.argoproj.io/tracking-id":   source,
+		"app.kubernetes.io/instance":       source, // Argo CD's by default
+		"kustomize.toolkit.fluxcd.io/name": source,
+		"kapp.k14s.io/app":                 source,
+	} {
+		theirs := besideDeployment()
+		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
+		var out, said strings.Builder
+		r := &Runner{Cluster: here, Confirm: strings.NewReader(""), Out: &out, // nobody is asked
+			Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}
+		if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(), want) || said.Len() > 0 {
+			t.Errorf("%s: %v\n%s%s", mark, err, &out, &said)
+		}
+		if s, err := Read(t.Context(), here); err != nil || s.Beside == nil {
+			t.Errorf("%s: it is gone: %v", mark, err)
+		}
 	}
-	s, err := Read(t.Context(), here)
-	if err != nil {
+}
+
+// TestWhatOthersAppliedIsTheirsToChange, and the cluster's DNS forwards the zone to it.
+func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
+	for mark, change := range map[string]string{
+		"meta.helm.sh/release-name":      "helm upgrade dns CHART -n clusterset-dns",
+		"argocd.argoproj.io/tracking-id": "edit the source of dns in Argo CD, Flux or kapp",
+	} {
+		theirs := besideDeployment()
+		theirs.SetAnnotations(map[string]string{mark: "dns"})
+		here := load(t, "testdata/kubeadm.yaml", besideService(), theirs)
+		var out strings.Builder
+		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
+		err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:v2.0.0"})
+		if err != nil || !strings.Contains(out.String(), change) || strings.Contains(out.String(), "apply ") {
+			t.Errorf("%s: %v\n%s", mark, err, &out)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
+			t.Errorf("%s: it runs %s, and the Corefile is\n%s", mark, got, s.Corefile())
+		}
+		r.Wait, r.Timeout = true, time.Millisecond
+		if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), change) {
+			t.Errorf("%s: where it does not run: %v", mark, err)
+		}
+	}
+}
+
+// TestAnImageThatDoesNotRunBesideIsTakenBack: without --image, the next run would take it for the one to keep.
+func TestAnImageThatDoesNotRunBesideIsTakenBack(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", besideService())
+	var said strings.Builder
+	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Millisecond,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
+	if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Running(); got != image || !sentTo(s.Corefile(), s.address()) {
-		t.Errorf("it runs %s, and the Corefile is\n%s", got, s.Corefile())
+	r.Wait = true
+	err := r.Install(t.Context(), Wanted{Image: "registry.example/coredns:absent"})
+	if err == nil || !strings.Contains(said.String(), "rolled back: our CoreDNS has image "+image+" again") {
+		t.Errorf("%v\n%s", err, &said)
 	}
-	r.Wait, r.Timeout = true, time.Millisecond
-	if err := r.Install(t.Context(), Wanted{}); err == nil || !strings.Contains(err.Error(), "helm upgrade dns CHART") {
-		t.Errorf("where it does not run: %v", err)
+	if s, err := Read(t.Context(), here); err != nil || s.Running() != image {
+		t.Errorf("it runs %s, %v", s.Running(), err)
 	}
 }
 
@@ -909,17 +1047,17 @@ func TestAStepThatNeedsOurAddressWaitsForIt(t *testing.T) {
 	}
 }
 
-// TestUninstallTellsWhatIsLeftToDoByHand, before it deletes what the cluster's DNS forwards to.
+// TestUninstallTellsWhatIsLeftToDoByHand, before it deletes what the cluster's DNS may forward to.
 func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
-	here := load(t, "testdata/eks-addon.yaml", besideService(), besideDeployment())
+	here := load(t, "testdata/eks-auto.yaml", besideService(), besideDeployment())
 	var out strings.Builder
 	r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
 	if err := r.Uninstall(t.Context()); err != nil || !strings.Contains(out.String(),
-		"first remove what forwards clusterset.local") {
+		"first remove what forwards clusterset.local from the cluster's DNS") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	const block = "clusterset.local:53 {\n forward . 10.96.7.7\n}\n"
-	for name, forward := range map[string]func(s *State) (from string){
+	for name, forward := range map[string]func(s *State) (by string){
 		"aks": func(s *State) string {
 			s.Custom.Data = map[string]string{"own.server": block}
 			return "the cluster's DNS"
@@ -938,12 +1076,10 @@ func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := forward(s)
-		if want != "" {
-			want = "first remove what forwards clusterset.local from " + want
-		}
-		if p, err := Uninstall(s); err != nil || p.ByHand != want {
-			t.Errorf("%s: %q, %v, want %q", name, p.ByHand, err, want)
+		by := forward(s)
+		if p, err := Uninstall(s); (err == nil) != (by == "") || err == nil && p.ByHand != "" ||
+			err != nil && !strings.Contains(err.Error(), "is still forwarded to our CoreDNS by "+by+"\n") {
+			t.Errorf("%s: %v, want %q", name, err, by)
 		}
 	}
 }

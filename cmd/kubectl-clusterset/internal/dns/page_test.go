@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +10,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 )
@@ -105,9 +109,50 @@ func TestNodeLocalWithoutStubDomainsIsLeftToItsOwner(t *testing.T) {
 			t.Errorf("%s: %+v, %v", mode, p, err)
 		}
 		s.NodeFile += "clusterset.local:53 {\n forward . 10.96.99.1\n}\n"
-		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil || len(p.Notes) > 0 {
+		if p, err = Install(s, Wanted{Mode: mode, Image: image}); err != nil ||
+			strings.Contains(strings.Join(p.Notes, "\n"), "NodeLocal") {
 			t.Errorf("%s, with a block: %+v, %v", mode, p, err)
 		}
+	}
+}
+
+// TestAStepHasNoPlaceholder: our CoreDNS in place of the cluster's has no address of its own.
+func TestAStepHasNoPlaceholder(t *testing.T) {
+	for _, name := range []string{"kubespray", "nodelocal"} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Upstream = nil
+		p, err := Install(s, Wanted{Mode: Replace, Image: image})
+		notes := strings.Join(p.Notes, "\n")
+		if err != nil || strings.Contains(notes, noAddress) || strings.Contains(notes, "external_zones") ||
+			!strings.Contains(notes, ": send clusterset.local where it sends the cluster's own domain; https://") {
+			t.Errorf("%s: %s, %v", name, notes, err)
+		}
+	}
+}
+
+// TestACacheOnOneOfManyNodesIsSeen: not all nodes are read, and node pools differ.
+func TestACacheOnOneOfManyNodesIsSeen(t *testing.T) {
+	last := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "z", Labels: map[string]string{
+		"kubernetes.azure.com/localdns-state": "enabled"}}}
+	here := load(t, "testdata/aks.yaml", last)
+	here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if nodes, is := list.(*corev1.NodeList); is { // a fake API server knows no limit
+				nodes.Items = nodes.Items[:min(len(nodes.Items), 1)]
+			}
+			return err
+		},
+	})
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := s.Cache(); c == nil || c.Name != platform.LocalDNS || platform.Of(&s.Objects).Name != "AKS" {
+		t.Errorf("it finds %+v", c)
 	}
 }
 
@@ -135,13 +180,15 @@ func TestAStubDomainIsTheUsersStep(t *testing.T) {
 			s.KubeDNS = &corev1.ConfigMap{Data: map[string]string{"stubDomains": stubs}}
 		}
 		p, err := Install(s, Wanted{Mode: Beside, Image: image})
-		if got := strings.Join(p.Notes, "\n"); err != nil || !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := strings.Join(p.Notes, "\n"); err != nil || !strings.HasPrefix(got, want) ||
+			want == "" && strings.Contains(got, "NodeLocal") {
 			t.Errorf("%s: %s, %v, want %s", stubs, got, err, want)
 		}
 	}
 }
 
-// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts.
+// TestAZoneThatItsOwnerForwardsIsDone: a playbook, a chart, an add-on or a person has put it where it lasts. What it is
+// forwarded to is not deleted.
 func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
 	inCorefile := func(s *State, to string) {
 		s.Config.Data[s.ConfigKey] = "clusterset.local {\n forward . " + to + "\n cache 5\n}\n" + s.Corefile()
@@ -167,6 +214,11 @@ func TestAZoneThatItsOwnerForwardsIsDone(t *testing.T) {
 			p, err := Install(s, Wanted{Image: image})
 			if left := err != nil || p.Forward != nil || p.ByHand != ""; left == done {
 				t.Errorf("%s, to %s: %+v, %v", name, to, p, err)
+			}
+			p, err = Uninstall(s)
+			if done && (err == nil || !strings.Contains(err.Error(), "is still forwarded to our CoreDNS")) ||
+				!done && (err != nil || p.ByHand != "") {
+				t.Errorf("%s, to %s, is uninstalled: %+v, %v", name, to, p, err)
 			}
 		}
 	}

@@ -54,7 +54,6 @@ type Plan struct {
 	ByHand       string                       // the same, if only the user can do it
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
-	Hint         string // what the user may do
 }
 
 // changes returns what changes objects of others.
@@ -76,17 +75,18 @@ func (s *State) Mode() Mode {
 // original returns the image that ours replaced, or "".
 func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
-// release returns the Helm release that our CoreDNS beside the cluster's DNS belongs to, or "".
-func (s *State) release() string {
-	if s.Beside == nil {
-		return ""
+// owner returns how others change and remove our CoreDNS beside the cluster's DNS, or "" if it is not theirs.
+func (s *State) owner() (change, remove string) {
+	beside := platform.Objects{Deployment: s.Beside}
+	if release := beside.Mark("meta.helm.sh/release-name"); release != "" {
+		return "helm upgrade " + release + " CHART -n " + besideNamespace,
+			"helm uninstall " + release + " -n " + besideNamespace
 	}
-	return s.Beside.Annotations["meta.helm.sh/release-name"]
-}
-
-// upgrade returns the step that changes or restores a release.
-func upgrade(release string) string {
-	return "helm upgrade " + release + " CHART -n " + besideNamespace
+	if name := beside.GitOps(); name != "" {
+		source := "the source of " + name + " in Argo CD, Flux or kapp"
+		return "edit " + source, "remove it from " + source
+	}
+	return "", ""
 }
 
 // Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
@@ -124,10 +124,11 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, err
 	}
 	p.cache(s)
-	if d.Step != "" && d.Forward != platform.ByHand {
+	if d.Step != "" && d.Forward != platform.ByHand && (p.Mode == Beside || !strings.Contains(d.Step, noAddress)) {
 		p.Notes = append(p.Notes, s.fill(d.Step, ""))
 	}
-	if p.hint(s); p.Mode == Replace {
+	p.hint(s)
+	if p.Mode == Replace {
 		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
 			return p, err
 		}
@@ -147,9 +148,9 @@ func (p *Plan) hint(s *State) {
 	if p.Mode == Replace {
 		text = hide(text)
 	}
-	if p.Distribution.Forward != platform.InCustom && shown(text) {
-		p.Hint = "so that exports add no PTR names to the cluster's own zone, give the block of kubernetes in the " +
-			"Corefile the line " + hides + "; " + report.DocsReverse
+	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Step == "" && shown(text) {
+		p.Notes = append(p.Notes, "so that exports add no PTR names to the cluster's own zone, give the block of "+
+			"kubernetes in the Corefile the line "+hides+"; "+report.DocsReverse)
 	}
 }
 
@@ -183,7 +184,7 @@ func (p *Plan) replace(s *State) (err error) {
 	}
 	if c.Image != p.Image {
 		after := s.withImage(p.Image)
-		if s.original() == "" {
+		if s.original() == "" || s.Running() == "" { // an upgrade of the cluster has brought another one
 			metav1.SetMetaDataAnnotation(&after.ObjectMeta, platform.AnnotationImage, c.Image)
 		}
 		p.Deployment = &Change{d, after}
@@ -216,10 +217,9 @@ func (p *Plan) corefile(s *State, block string) error {
 }
 
 func (p *Plan) beside(s *State) (err error) {
-	if release := s.release(); release != "" {
+	if change, _ := s.owner(); change != "" {
 		p.Image = s.Running()
-		p.Notes = append(p.Notes, "our CoreDNS stays as Helm installed it; to change its image or options: "+
-			upgrade(release))
+		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
 	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
 	} else if s.BesideConfig != nil && answered(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
@@ -351,7 +351,9 @@ func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	if c.Step == platform.Stubs {
 		do = s.stubs(to)
 	}
-	c.Step = s.fillFor(c.Step, "", to)
+	if c.Step = s.fillFor(c.Step, "", to); mode != Beside && strings.Contains(c.Step, noAddress) {
+		c.Step, do = "send "+zone+" where it sends the cluster's own domain", report.Step{}
+	}
 	return c, do
 }
 
@@ -411,15 +413,18 @@ func Uninstall(s *State) (*Plan, error) {
 	}
 	if p.Mode == Replace {
 		if original := s.original(); original != "" {
-			after := s.withImage(original)
+			after := s.Deployment.DeepCopy()
+			if s.Running() != "" {
+				after = s.withImage(original)
+			}
 			delete(after.Annotations, platform.AnnotationImage)
 			p.Deployment = &Change{s.Deployment, after}
 		}
 	}
-	if answered(text, anyKey) && (p.Deployment != nil || len(s.Granted) > 0) {
-		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster, or the server block "+
-			"that is for "+zone+" alone; then run the command again", "the Corefile has a line multicluster that "+
-			"this command did not add, and it needs our image and rights")
+	if has(text, runsOurs) && (p.Mode == Replace || len(s.Applied) > 0) {
+		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
+			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
+			"of our plugins that this command did not add, and it needs our image and rights")
 	}
 	if p.Mode == Replace {
 		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
@@ -427,33 +432,44 @@ func Uninstall(s *State) (*Plan, error) {
 		return p, err
 	}
 	if p.Mode == Beside {
-		if from := p.forwarders(s); len(from) > 0 {
+		from := p.forwarders(s)
+		_, others := s.owner()
+		if len(from) > 0 && others == "" {
+			return nil, report.Fail("remove that first; then run the command again",
+				"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))
+		}
+		if s.Config == nil && s.Operator == nil && p.Distribution.Step != platform.Stubs { // it cannot be read
+			from = append(from, "the cluster's DNS")
+		}
+		if len(from) > 0 {
 			p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
 		}
-		if release := s.release(); release != "" {
-			p.Notes = append(p.Notes, "our CoreDNS stays: helm uninstall "+release+" -n "+besideNamespace)
+		if others != "" {
+			p.Notes = append(p.Notes, "our CoreDNS stays: "+others)
 			return p, nil
 		}
 		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
-		p.Objects = append(all, s.Granted...)
+		p.Objects = append(all, s.Applied...)
 		return p, err
 	}
-	p.Objects = s.Granted
+	p.Objects = s.Applied
 	return p, nil
 }
 
-// forwarders returns what may forward the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
+// forwarders returns what forwards the zone to our CoreDNS beside the cluster's DNS, and only the user can change.
 func (p *Plan) forwarders(s *State) (out []string) {
-	if p.Distribution.Forward == platform.ByHand || serves(remove(s.Imported())) {
+	to := clusterIPs(s.Service)
+	if len(to) == 0 {
+		return nil
+	}
+	if s.forwards(&p.Distribution, to) {
 		out = append(out, "the cluster's DNS")
 	}
-	if to := clusterIPs(s.Service); len(to) > 0 {
-		if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
-			out = append(out, "stubDomains of ConfigMap kube-dns")
-		}
-		if sentTo(s.NodeFile, to) {
-			out = append(out, "the Corefile of NodeLocal DNS")
-		}
+	if p.Distribution.Step != platform.Stubs && slices.Equal(s.stubDomains()[zone], to) {
+		out = append(out, "stubDomains of ConfigMap kube-dns")
+	}
+	if sentTo(s.NodeFile, to) {
+		out = append(out, "the Corefile of NodeLocal DNS")
 	}
 	return out
 }

@@ -32,9 +32,6 @@ func (p *Plan) Print(out io.Writer, verb string) error {
 	for _, note := range p.Notes {
 		report.Note(out, "!", note, "")
 	}
-	if p.Hint != "" {
-		report.Note(out, "!", p.Hint, "")
-	}
 	if p.ByHand != "" { // it may have a block
 		fmt.Fprintf(out, "%s one step is yours: %s\n", report.Paint(out, "!", "!"), strings.TrimSpace(p.ByHand))
 	}

@@ -54,15 +54,16 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
-	if len(p.Objects) > 0 { // else Helm's
+	if len(p.Objects) > 0 { // else others'
 		r.Say("%s: applying what our CoreDNS needs", r.Name)
 		if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
 			return err
 		}
 	}
 	if p.Mode == Beside {
+		was, image := s, p.Image
 		if s, p, err = r.besideRuns(ctx, w); err != nil {
-			return err
+			return r.takeBack(ctx, was, image, err)
 		}
 	}
 	undo := []*Change{}
@@ -119,19 +120,21 @@ func (r *Runner) done(ctx context.Context, s *State) bool {
 	return err == nil && done
 }
 
-// granted returns the rights of the cluster's CoreDNS that this program applied.
-func (r *Runner) granted(ctx context.Context) (out []*unstructured.Unstructured, err error) {
-	all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range all {
-		err := r.Get(ctx, client.ObjectKeyFromObject(o), o)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, r.Failed(err, "reading %s", cluster.Title(o))
+// applied returns what this program applied, for either mode, and still exists.
+func (r *Runner) applied(ctx context.Context) (out []*unstructured.Unstructured, err error) {
+	for _, folder := range []string{manifest.Beside, manifest.CoreDNS} {
+		all, err := manifest.Render(folder, manifest.Values{Namespace: "clusterset"})
+		if err != nil {
+			return nil, err
 		}
-		if err == nil && manifest.Ours(o) {
-			out = append(out, o)
+		for _, o := range all {
+			err := r.Get(ctx, client.ObjectKeyFromObject(o), o)
+			if client.IgnoreNotFound(err) != nil {
+				return nil, r.Failed(err, "reading %s", cluster.Title(o))
+			}
+			if err == nil && manifest.Ours(o) {
+				out = append(out, o)
+			}
 		}
 	}
 	return out, nil
@@ -164,7 +167,7 @@ func (r *Runner) spare(ctx context.Context, p *Plan) error {
 // Uninstall restores the cluster's DNS, and deletes what Install applied except the CRDs.
 func (r *Runner) Uninstall(ctx context.Context) error {
 	s, p, err := r.plan(ctx, func(s *State) (_ *Plan, err error) {
-		if s.Granted, err = r.granted(ctx); err != nil {
+		if s.Applied, err = r.applied(ctx); err != nil {
 			return nil, err
 		}
 		p, err := Uninstall(s)
@@ -176,9 +179,11 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Mode == "" && len(p.changes()) == 0 && len(p.Objects) == 0 {
-		r.Say("%s: our CoreDNS is not installed", r.Name)
-		return nil
+	if len(p.changes()) == 0 && len(p.Objects) == 0 {
+		if p.Mode == "" {
+			r.Say("%s: our CoreDNS is not installed", r.Name)
+		}
+		return p.Print(r.Out, "delete") // what is left to others
 	}
 	if _, set, err := r.Properties(ctx); err == nil && set != nil {
 		r.Say("%s: it stays a member of ClusterSet %s, and its Pods will not resolve %s", r.Name, set.Spec.Value, zone)
@@ -214,12 +219,12 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err := r.Remove(ctx, p.Objects); err != nil {
 		return err
 	}
-	if p.Mode == Beside && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
+	if p.Mode != Replace && r.Wait && len(p.Objects) > 0 { // until it is gone, an install is refused
 		if err := r.NamespaceGone(ctx, besideNamespace, r.Timeout); err != nil {
 			return err
 		}
 	}
-	if len(p.Objects) == 0 { // Helm's
+	if len(p.Objects) == 0 { // others'
 		r.Say("%s: the cluster's DNS no longer forwards %s", r.Name, zone)
 		return nil
 	}
@@ -249,7 +254,11 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, "", p.writes(s, verb)); err != nil {
+	needed := p.writes(s, verb)
+	if r.Wait {
+		needed.Rights = append(needed.Rights, p.asks(s, verb)...)
+	}
+	if err := r.Allowed(ctx, "", needed); err != nil {
 		return false, err
 	}
 	return false, cluster.Confirm(ctx, r.Confirm, r.Out)
@@ -272,6 +281,20 @@ func (p *Plan) writes(s *State, verb string) cluster.Writes {
 		w.Rights = append(w.Rights, cluster.RightTo("patch", s.Deployment))
 	}
 	return w
+}
+
+// asks returns the rights to ask the Pods that must answer before a plan is carried out.
+func (p *Plan) asks(s *State, verb string) (out []cluster.Right) {
+	to := cluster.Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: besideNamespace}
+	install := verb == "apply"
+	if install && p.Mode == Beside {
+		out = append(out, to)
+	}
+	namespace, selector, _ := s.servers()
+	if to.Namespace = namespace; selector != nil && (p.Forward != nil || install && p.ByHand == "") {
+		out = append(out, to)
+	}
+	return out
 }
 
 // rehearse has the API server check all writes without storing them.
@@ -388,10 +411,27 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 		return s, p, nil
 	}
 	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
-	if release := s.release(); release != "" {
-		remedy += "; if it lacks a right or an object: " + upgrade(release)
+	if change, _ := s.owner(); change != "" {
+		remedy += "; if it lacks a right or an object: " + change
 	}
 	return nil, nil, report.WithRemedy(err, remedy)
+}
+
+// takeBack gives our own Deployment the image that it had before this one, if another, and returns why.
+func (r *Runner) takeBack(ctx context.Context, was *State, image string, why error) error {
+	old := was.Running()
+	if old == "" || old == image {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	failed := was.Beside.DeepCopy()
+	failed.Spec.Template.Spec.Containers[0].Image = image
+	if err := r.change(ctx, &Change{failed, was.Beside}); err != nil {
+		return errors.Join(why, fmt.Errorf("rolling back: %w", err))
+	}
+	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, old)
+	return why
 }
 
 // restart restarts the cluster's CoreDNS if a plan says so, as kubectl rollout restart does.

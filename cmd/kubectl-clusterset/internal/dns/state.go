@@ -47,8 +47,8 @@ type State struct {
 
 	BesideConfig *corev1.ConfigMap // that of Beside
 
-	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
-	Granted []*unstructured.Unstructured
+	// Applied are objects that this program applied, for either mode, and that exist. Only Uninstall knows them.
+	Applied []*unstructured.Unstructured
 	flags   report.Flags // for remedies
 }
 
@@ -58,11 +58,14 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes, client.Limit(20)); err != nil {
-		return nil, c.Failed(err, "listing Nodes")
+	for _, some := range [][]client.ListOption{{client.Limit(20)}, // any of many, and one of a pool with this cache
+		{client.Limit(1), client.MatchingLabels{platform.LabelLocalDNS: "enabled"}}} {
+		var nodes corev1.NodeList
+		if err := c.List(ctx, &nodes, some...); err != nil {
+			return nil, c.Failed(err, "listing Nodes")
+		}
+		s.Nodes = append(s.Nodes, nodes.Items...)
 	}
-	s.Nodes = nodes.Items
 	var errs [7]error
 	s.KubeDNS, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
 	s.Beside, errs[1] = read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)

@@ -11,13 +11,14 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 )
 
-// dns is what the Corefile of this cluster's CoreDNS means for the answers for one import.
-type dns struct {
+// server is what the Corefile of this cluster's CoreDNS means for the answers for one import.
+type server struct {
 	topology catalog.Topology
 	prefer   []check.Property // the options that put some endpoints first, or omit the others
 	podNames bool             // endpoints without a host name are named after their pods
@@ -29,7 +30,7 @@ type dns struct {
 }
 
 // readDNS reads the Corefile. What it cannot know is in unsure.
-func readDNS(w *check.World) (d dns) {
+func readDNS(w *check.World) (d server) {
 	doubt := func(format string, args ...any) { d.unsure = append(d.unsure, fmt.Sprintf(format, args...)) }
 	if lack, unread := w.Unread[snapshot.Corefile]; unread {
 		doubt("reading this cluster's Corefile failed: %s", lack.Why)
@@ -40,21 +41,21 @@ func readDNS(w *check.World) (d dns) {
 		doubt("the Corefile does not parse")
 		return d
 	}
-	b := c.For(Zone, "53")
+	b := c.For(dns.Zone, "53")
 	kubernetes := b != nil && check.InTree(b)
 	switch {
 	case stanza != nil:
 		d.preferences(stanza)
 		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, w.Asked())
-	case b != nil && !kubernetes && len(b.SentOn(Zone)) > 0:
-		doubt("the Corefile forwards %s to %s, which was not checked", Zone, strings.Join(b.SentOn(Zone), " "))
+	case b != nil && !kubernetes && len(b.SentOn(dns.Zone)) > 0:
+		doubt("the Corefile forwards %s to %s, which was not checked", dns.Zone, strings.Join(b.SentOn(dns.Zone), " "))
 	case len(c.Unknown) > 0:
-		doubt("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not checked", Zone,
-			strings.Join(c.Unknown, ", "))
+		doubt("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not checked",
+			dns.Zone, strings.Join(c.Unknown, ", "))
 	case kubernetes:
 		doubt("the option multicluster of the plugin kubernetes answers %s here, and ClusterSetIP names only in part",
-			Zone)
+			dns.Zone)
 	default:
 		d.notServed, d.denied = true, true
 	}
@@ -62,7 +63,7 @@ func readDNS(w *check.World) (d dns) {
 }
 
 // options notes options of the plugin that hide names or addresses.
-func (d *dns) options(stanza *corefile.Line, n *check.Name) {
+func (d *server) options(stanza *corefile.Line, n *check.Name) {
 	only := stanza.Values("namespaces")
 	d.denied = stanza.Option("noendpoints") != nil && n.Headless() && n.Import != nil ||
 		len(only) > 0 && !slices.Contains(only, n.Namespace)
@@ -79,7 +80,7 @@ func (d *dns) options(stanza *corefile.Line, n *check.Name) {
 }
 
 // preferences reads the options prefer: which endpoints come first in answers for a Headless name, or alone.
-func (d *dns) preferences(stanza *corefile.Line) {
+func (d *server) preferences(stanza *corefile.Line) {
 	for _, option := range stanza.Options("prefer") {
 		args := option.Args()
 		if len(args) < 2 {
@@ -98,7 +99,7 @@ func (d *dns) preferences(stanza *corefile.Line) {
 }
 
 // answer asks the catalog that CoreDNS uses.
-func (r *Report) answer(n *check.Name, d *dns) {
+func (r *Report) answer(n *check.Name, d *server) {
 	service := build(n, d)
 	if service == nil {
 		return // a Headless name without ready endpoints does not exist
@@ -148,7 +149,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 }
 
 // build converts the import as the plugin's watches do, and has them convert the slices.
-func build(n *check.Name, d *dns) *catalog.Service {
+func build(n *check.Name, d *server) *catalog.Service {
 	imp := &catalog.Import{Namespace: n.Namespace, Name: n.NamespacedName.Name}
 	switch n.Import.Spec.Type {
 	case mcsv1beta1.ClusterSetIP:

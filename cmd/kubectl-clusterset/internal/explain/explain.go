@@ -18,13 +18,11 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
-
-// Zone is the one that every cluster of a clusterset answers.
-const Zone = snapshot.Zone
 
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
@@ -105,7 +103,7 @@ type Withheld struct {
 func ParseName(name, namespace string) (types.NamespacedName, error) {
 	short := strings.ToLower(strings.TrimSuffix(name, "."))
 	full := false
-	for _, domain := range []string{Zone, "cluster.local"} {
+	for _, domain := range []string{dns.Zone, "cluster.local"} {
 		var cut bool
 		if short, cut = strings.CutSuffix(short, ".svc."+domain); cut {
 			full = true
@@ -128,7 +126,7 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 	if len(labels) != 2 {
 		return types.NamespacedName{},
 			fmt.Errorf("%q is no name of a Service\n  → SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, "+
-				"or SERVICE with -n NAMESPACE", name, Zone)
+				"or SERVICE with -n NAMESPACE", name, dns.Zone)
 	}
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
 }
@@ -138,8 +136,8 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 func Explain(w *check.World, results []check.Result, from netip.Addr) Report {
 	n, m := w.Asked(), w.Member
 	r := Report{
-		TypeMeta: report.Kind("Explanation"), Name: n.String() + ".svc." + Zone, Cluster: m.ID(), ClusterSet: m.Set(),
-		Outcome: NameError, Findings: check.Findings(results),
+		TypeMeta: report.Kind("Explanation"), Name: n.String() + ".svc." + dns.Zone, Cluster: m.ID(),
+		ClusterSet: m.Set(), Outcome: NameError, Findings: check.Findings(results),
 	}
 	for p, lack := range w.Unread {
 		if lack.Right != "" && !p.OnHub() {
@@ -250,12 +248,10 @@ func families(n *check.Name, exports []clusterset.Export) []check.Property {
 	}
 	out := check.Property{Name: "ipFamilies", Value: check.FamiliesText(in), From: exports[0].Cluster}
 	for i := range exports {
-		if has := check.FamiliesText(exports[i].Families); has != out.Value {
-			if out.Others == nil {
-				out.Others, out.From = map[string]string{}, "what all have"
-			}
-			out.Others[exports[i].Cluster] = has
-		}
+		out.Differs(exports[i].Cluster, check.FamiliesText(exports[i].Families))
+	}
+	if len(out.Others) > 0 {
+		out.From = "what all have"
 	}
 	return []check.Property{out}
 }

@@ -107,7 +107,7 @@ func (f *world) explain() explain.Report {
 	if f.Imports = nil; f.Import != nil {
 		f.Imports = []mcsv1beta1.ServiceImport{*f.Import}
 	}
-	f.DNS = &dns.State{ConfigKey: "Corefile", Objects: platform.Objects{
+	f.DNS = dns.State{ConfigKey: "Corefile", Objects: platform.Objects{
 		Config: &corev1.ConfigMap{Data: map[string]string{"Corefile": f.Corefile}}}}
 	for i, p := range f.Lacks {
 		lack := snapshot.Lack{Why: "forbidden"}

@@ -3,13 +3,11 @@ package explain
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -66,7 +64,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		if len(p.Others) == 0 && !wide && p.Name != "port" && !strings.HasPrefix(p.Name, "prefer") {
 			continue
 		}
-		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
+		properties = append(properties, []string{p.Name, p.Value, p.From, p.Differing()})
 	}
 	for _, x := range r.Withheld {
 		withheld = append(withheld, []string{x.Cluster, x.What, x.Why})
@@ -92,18 +90,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 }
 
-func others(p *check.Property) string {
-	var out []string
-	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
-		v := p.Others[c]
-		if v == "" {
-			v = "none"
-		}
-		out = append(out, c+" ("+v+")")
-	}
-	return strings.Join(out, ", ")
-}
-
 func headline(r *Report) string {
 	switch r.Outcome {
 	case Success:
@@ -118,7 +104,7 @@ func headline(r *Report) string {
 		}
 		return r.Type + "   " + strings.Join(data, " ")
 	case NotServed:
-		return "is not served: this cluster's DNS is not configured for " + Zone
+		return "is not served: this cluster's DNS is not configured for " + dns.Zone
 	case Unknown:
 		return r.Type + "   whether it has addresses is unknown"
 	case NoData:

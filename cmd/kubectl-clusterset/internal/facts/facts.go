@@ -100,9 +100,9 @@ func (r *Role) String() string {
 }
 
 // Renewed returns when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead
-// of that one, to the second. ok is false if the Lease does not show it.
+// of that one, to the second. ok is false if the Lease does not show it, or is nil.
 func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok bool) {
-	if lease.Spec.RenewTime == nil {
+	if lease == nil || lease.Spec.RenewTime == nil {
 		return at, 0, false
 	}
 	for _, f := range lease.ManagedFields {
@@ -119,8 +119,8 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 // Expired reports whether a Lease has expired, at now of its API server's clock, or does not show that it has not.
 func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	at, _, ok := Renewed(lease)
-	seconds := lease.Spec.LeaseDurationSeconds
-	return !ok || seconds == nil || now.After(at.Add(time.Duration(*seconds)*time.Second))
+	return !ok || lease.Spec.LeaseDurationSeconds == nil ||
+		now.After(at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second))
 }
 
 // HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among
@@ -128,9 +128,6 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 // not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
 	lease := Named(leases, clusterset.LeaseRenewed)
-	if lease == nil {
-		return at, false, false
-	}
 	at, _, ok = Renewed(lease)
 	return at, ok && Expired(lease, now), ok
 }
@@ -157,7 +154,7 @@ func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 // agent renews it; by lease, the one on this hub at hubNow, it does not. lease is nil if this hub has none.
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
-	return ok && !expired && (lease == nil || Expired(lease, hubNow))
+	return ok && !expired && Expired(lease, hubNow)
 }
 
 // revoked is how long after its departure a member may still seem to renew its Lease: clocks differ by up to a minute,
@@ -210,22 +207,15 @@ func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
 		return nil
 	}
 	look := kubectl + " describe deployment " + d.Name
-	for i := range pods {
-		if w := Waiting(&pods[i]); w != "" {
-			look = LookAt(&pods[i], w)
-			break
-		}
+	p := Find(pods, func(p *corev1.Pod) bool { return Waiting(p) != "" })
+	switch {
+	case p == nil:
+	case NoImage(why) || len(p.Status.ContainerStatuses) == 0:
+		look = kubectl + " describe pod " + p.Name
+	default:
+		look = kubectl + " logs " + p.Name + " --tail=5"
 	}
 	return &Down{fmt.Sprintf("Deployment %s: %s", d.Name, why), look}
-}
-
-// LookAt is the command that shows more about a Pod that waits.
-func LookAt(p *corev1.Pod, why string) string {
-	kubectl := "kubectl -n " + p.Namespace
-	if NoImage(why) || len(p.Status.ContainerStatuses) == 0 {
-		return kubectl + " describe pod " + p.Name
-	}
-	return kubectl + " logs " + p.Name + " --tail=5"
 }
 
 const pullFailed = "ErrImagePull"

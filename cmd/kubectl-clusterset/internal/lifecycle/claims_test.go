@@ -356,7 +356,8 @@ func TestAHubThatKnowsThisMemberByAnotherUIDSaysSo(t *testing.T) {
 	}
 }
 
-// TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how.
+// TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how. A hub that refuses the
+// user is not gone.
 func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 	named, told := options(nil)
 	east := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
@@ -364,21 +365,25 @@ func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 		t.Context()); err != nil || !strings.Contains(told.String(), "evict east --hub-context=HUB") {
 		t.Errorf("%v, and it does not name the cluster: %s", err, told)
 	}
-	for _, force := range []bool{false, true} {
-		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
+	for _, c := range []struct {
+		why   error
+		force bool
+		says  string
+	}{
+		{errors.New("refused"), false, "\n  → if the hub is permanently lost: --force, without --hub-context"},
+		{apierrors.NewUnauthorized("no token"), false, "\n  → leave out --hub-context"},
+		{apierrors.NewForbidden(schema.GroupResource{}, "", nil), false, "\n  → leave out --hub-context"},
+		{errors.New("refused"), true, "; the hub is not cleaned up"},
+	} {
+		o, said := options(inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
 			...client.ListOption) error {
-			return errors.New("connection refused")
-		}})
-		o, said := options(gone)
-		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: force}, state: state{uid: "uid"}}
+			return c.why
+		}}))
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: c.force}, state: state{uid: "uid"}}
 		err := l.claimed(t.Context())
-		if !force && (err == nil || !strings.Contains(err.Error(),
-			"connection refused\n  → if the hub is permanently lost: --force, without --hub-context")) {
-			t.Errorf("without force: %v", err)
-		}
-		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(),
-			"connection refused; the hub is not cleaned up")) {
-			t.Errorf("by force: %v, %v, %s", err, l.Hub, said)
+		if text := fmt.Sprint(err, said); !strings.Contains(text, c.why.Error()+c.says) || (err == nil) != c.force ||
+			(l.Hub == nil) != c.force {
+			t.Errorf("by force %v: %s, want %q", c.force, text, c.says)
 		}
 	}
 }

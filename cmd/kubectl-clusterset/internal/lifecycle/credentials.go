@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -271,7 +270,7 @@ func (j *join) await(ctx context.Context) error {
 	return nil
 }
 
-// whyNoMember returns the agent's reason, or why its Pods do not run.
+// whyNoMember returns the agent's reason, or why its Deployment does not run.
 func whyNoMember(ctx context.Context, c *cluster.Cluster) string {
 	known, err := cluster.MembershipOf(ctx, c)
 	if err != nil {
@@ -281,7 +280,7 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster) string {
 		ready.Status != metav1.ConditionTrue {
 		return ready.Message
 	}
-	return podsWait(ctx, c, client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})
+	return whyDown(ctx, c, manifest.AgentDeployment)
 }
 
 // isLoopback reports whether a host is the machine itself.

@@ -269,7 +269,7 @@ func TestJoinSaysWhatTheAgentWaitsFor(t *testing.T) {
 			member := inMemory(interceptor.Funcs{}, known)
 			err := (&join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east"}}).await(t.Context())
 			if err == nil || strings.Contains(err.Error(), "no route") != told ||
-				strings.Contains(err.Error(), "it has no Pod yet") == told {
+				strings.Contains(err.Error(), "there is no Deployment clusterset-controller") == told {
 				t.Errorf("Ready is %s, told must be %v: %v", status, told, err)
 			}
 		})

@@ -233,7 +233,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 			}
 			was = r.String()
 		}
-		return false, hubPodsWait(ctx, o), nil
+		return false, whyDown(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace)), nil
 	})
 	if err != nil {
 		return report.WithRemedy(o.Hub.Failed(err, "starting clusterset-controller hub"),

@@ -47,7 +47,7 @@ type leave struct {
 	state
 	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
-	helm    string                       // the release that installed the agent, if Helm did
+	helm    string                       // how to uninstall the release of the agent, if Helm or Flux installed it
 }
 
 // Leave removes a cluster from its ClusterSet and deletes what Join applied there, except CRDs: others may use them. It
@@ -103,7 +103,7 @@ func (l *leave) run(ctx context.Context) error {
 	}
 	l.Say("%s: has left; its ServiceExports and CRDs are unchanged", l.Member.Name)
 	if l.helm != "" {
-		l.Say("next: helm uninstall %s -n %s", l.helm, kube.SystemNamespace)
+		l.Say("next: %s", l.helm)
 	}
 	return nil
 }
@@ -139,7 +139,11 @@ func (l *leave) plan(ctx context.Context) error {
 		a := existing.GetAnnotations()
 		switch {
 		case a["meta.helm.sh/release-namespace"] == kube.SystemNamespace:
-			l.helm = a["meta.helm.sh/release-name"]
+			l.helm = "helm uninstall " + a["meta.helm.sh/release-name"] + " -n " + kube.SystemNamespace
+			if by := existing.GetLabels(); by["helm.toolkit.fluxcd.io/name"] != "" { // Flux would install it again
+				l.helm = "delete HelmRelease " + by["helm.toolkit.fluxcd.io/namespace"] + "/" +
+					by["helm.toolkit.fluxcd.io/name"]
+			}
 		case o.GetKind() == "Namespace" && hub: // its controller lives there
 		case o.GetKind() == "ClusterProperty" &&
 			!manifest.Managed(existing, manifest.FieldManager, "clusterset-controller"): // the user's
@@ -172,6 +176,9 @@ func (l *leave) claimed(ctx context.Context) error {
 	case l.Force && ctx.Err() == nil:
 		l.Say("%v; the hub is not cleaned up", err)
 		l.Hub = nil
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return report.WithRemedy(err, "leave out --hub-context: the agent reports to the hub; or name the hub with "+
+			"its admin's credentials")
 	default:
 		return report.WithRemedy(err, "if the hub is permanently lost: --force, without --hub-context")
 	}
@@ -390,7 +397,7 @@ func (l *leave) print() error {
 		fmt.Fprintln(&out, cluster.Title(o))
 	}
 	if l.helm != "" {
-		fmt.Fprintf(&out, "# Helm's release %s stays: helm uninstall %[1]s -n %s\n", l.helm, kube.SystemNamespace)
+		fmt.Fprintf(&out, "# Helm's release stays: %s\n", l.helm)
 	}
 	for _, id := range l.claims {
 		fmt.Fprintf(&out, onHub, l.Hub.Name, l.HubNamespace, id)
@@ -497,8 +504,8 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		}
 		gone = p.UID
 		why := "ClusterProfile " + id + " still exists"
-		if pods := hubPodsWait(ctx, o); pods != "" {
-			why += "; clusterset-controller hub: " + pods
+		if down := whyDown(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace)); down != "" {
+			why += "; clusterset-controller hub: " + down
 		}
 		return false, why, nil
 	})

@@ -34,32 +34,40 @@ import (
 )
 
 // TestLeavingLeavesAReleaseToHelm, with the namespace, where Helm keeps its record of it. What join added goes.
+// Flux would install the release again.
 func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
-	system := metav1.ObjectMeta{Namespace: kube.SystemNamespace}
-	agent := &appsv1.Deployment{ObjectMeta: system}
-	agent.Name, agent.Annotations = "clusterset-controller", map[string]string{"meta.helm.sh/release-name": "member",
-		"meta.helm.sh/release-namespace": kube.SystemNamespace}
-	agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
-	secret := &corev1.Secret{ObjectMeta: system}
-	secret.Name = clusterset.SecretHub
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kube.SystemNamespace}}
-	member := inMemory(interceptor.Funcs{}, agent, secret, namespace,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
-	o, said := options(nil)
-	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
-	for _, step := range []func(context.Context) error{l.plan, l.run} {
-		if err := step(t.Context()); err != nil {
-			t.Fatalf("%v\n%s", err, said)
+	for next, labels := range map[string]map[string]string{
+		"helm uninstall member -n clusterset-system": nil,
+		"delete HelmRelease flux-system/agent": {"helm.toolkit.fluxcd.io/name": "agent",
+			"helm.toolkit.fluxcd.io/namespace": "flux-system"},
+	} {
+		system := metav1.ObjectMeta{Namespace: kube.SystemNamespace}
+		agent := &appsv1.Deployment{ObjectMeta: system}
+		agent.Name, agent.Labels = "clusterset-controller", labels
+		agent.Annotations = map[string]string{"meta.helm.sh/release-name": "member",
+			"meta.helm.sh/release-namespace": kube.SystemNamespace}
+		agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+		secret := &corev1.Secret{ObjectMeta: system}
+		secret.Name = clusterset.SecretHub
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kube.SystemNamespace}}
+		member := inMemory(interceptor.Funcs{}, agent, secret, namespace,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+		o, said := options(nil)
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
+		for _, step := range []func(context.Context) error{l.plan, l.run} {
+			if err := step(t.Context()); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
 		}
-	}
-	for o, stays := range map[client.Object]bool{agent: true, namespace: true, secret: false} {
-		err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o)
-		if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
-			t.Errorf("%s must stay: %v; %v", cluster.Title(o), stays, err)
+		for o, stays := range map[client.Object]bool{agent: true, namespace: true, secret: false} {
+			err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+			if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
+				t.Errorf("%s must stay: %v; %v", cluster.Title(o), stays, err)
+			}
 		}
-	}
-	if want := "\nnext: helm uninstall member -n clusterset-system\n"; !strings.HasSuffix(said.String(), want) {
-		t.Errorf("it does not end in %q:\n%s", want, said)
+		if want := "\nnext: " + next + "\n"; !strings.HasSuffix(said.String(), want) {
+			t.Errorf("it does not end in %q:\n%s", want, said)
+		}
 	}
 }
 

@@ -271,33 +271,20 @@ func (l *leave) scaleAgent(ctx context.Context, replicas int32) (*appsv1.Deploym
 	return d, l.Member.Failed(err, "scaling the agent's Deployment")
 }
 
-// hubPodsWait is podsWait for the hub's controller.
-func hubPodsWait(ctx context.Context, o *Options) string {
-	return podsWait(ctx, o.Hub, client.MatchingLabels{
-		"app.kubernetes.io/name": "clusterset-hub", "app.kubernetes.io/instance": o.HubNamespace})
-}
-
-// podsWait returns why Pods with these labels do not run, or else how many have started; "" if the user may not read
-// them.
-func podsWait(ctx context.Context, c *cluster.Cluster, labels client.MatchingLabels) string {
-	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), labels); apierrors.IsForbidden(err) {
+// whyDown returns why replicas of a Deployment of clusterset-system are missing; "" if the user may not read it.
+func whyDown(ctx context.Context, c *cluster.Cluster, name string) string {
+	d, err := c.Deployment(ctx, name)
+	switch {
+	case apierrors.IsForbidden(err):
 		return ""
-	} else if err != nil {
+	case err != nil:
 		return err.Error()
+	case d == nil:
+		return "there is no Deployment " + name
 	}
-	started := 0
-	for i := range pods.Items {
-		if why := facts.Waiting(&pods.Items[i]); why != "" {
-			return why
-		}
-		if !facts.Ended(&pods.Items[i]) {
-			started++
-		}
+	pods, _ := c.PodsOf(ctx, d) // without them the cause is missing
+	if down := facts.Missing(d, pods); down != nil {
+		return down.Why
 	}
-	if started == 0 {
-		return "it has no Pod yet; its Deployment may be scaled to 0: " +
-			c.Command("kubectl -n "+kube.SystemNamespace+" get deployments")
-	}
-	return report.Number(started, "Pod") + " started"
+	return "its Deployment runs"
 }

@@ -187,6 +187,10 @@ func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) 
 			return nil, err
 		}
 	}
+	if p.Delete && applied == (Applied{}) && g.Export == nil && g.Shown == nil {
+		return nil, report.Fail("kubectl -n "+s.Namespace+" get serviceexports",
+			"there is no ServiceExport %s in cluster %s", s, p.Cluster)
+	}
 	switch isExported := g.Export != nil || !here && g.Service != nil; {
 	case applied.Export != nil:
 		g.Export = applied.Export

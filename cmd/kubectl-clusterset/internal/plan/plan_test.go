@@ -205,6 +205,19 @@ CHANGES
 	}
 }
 
+// TestWhatIsNotExportedCannotBeWithdrawn: its name may be mistyped. A file may have what is not applied yet.
+func TestWhatIsNotExportedCannotBeWithdrawn(t *testing.T) {
+	p := plan.Planner{Snapshot: &snapshot.Snapshot{Hub: hub()}, Cluster: "south", Delete: true}
+	_, err := p.Plan(t.Context(), map[types.NamespacedName]plan.Applied{web: {}})
+	if err == nil || !strings.Contains(err.Error(), "there is no ServiceExport shop/web in cluster south\n  → ") {
+		t.Errorf("%v", err)
+	}
+	r, err := p.Plan(t.Context(), map[types.NamespacedName]plan.Applied{web: {Export: export()}})
+	if err != nil || len(r.Changes) > 0 {
+		t.Errorf("from a file: %v, %v", r.Changes, err)
+	}
+}
+
 // TestWithoutTheMembersExportsThereIsNoPlan: an export as it is would be taken for one without annotations.
 func TestWithoutTheMembersExportsThereIsNoPlan(t *testing.T) {
 	id := aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID}}

@@ -29,20 +29,23 @@ const Unknown = "unknown"
 // LocalDNS is a cache whose configuration is not in the API server.
 const LocalDNS = "AKS LocalDNS"
 
+// LabelLocalDNS is "enabled" on nodes with LocalDNS.
+const LabelLocalDNS = "kubernetes.azure.com/localdns-state"
+
 // AnnotationImage has the image of the cluster's CoreDNS that ours replaced.
 const AnnotationImage = "clusterset-dns.io/original-image"
 
 // Platform is a row of the table.
 type Platform struct {
-	Name     string `json:"name"`
-	Evidence string `json:"evidence"`
-	Forward  Place  `json:"forward"`
+	Name     string
+	Evidence string
+	Forward  Place
 	// Replaceable says that nobody restores the Deployment's image.
-	Replaceable bool `json:"replaceable"`
+	Replaceable bool
 	// Step is for its owner: by hand, what gives the zone to our CoreDNS, else what is left to do. CLUSTERIP is the
 	// address of our CoreDNS, BLOCK a server block that forwards the zone to it, and STUBS a command that adds that to
 	// the stub domains.
-	Step string `json:"-"`
+	Step string
 
 	is func(*Objects) bool
 }
@@ -166,12 +169,8 @@ servers:
 	{
 		Name: "CoreDNS of GitOps", Forward: InCorefile,
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Argo CD, Flux or kapp",
-		is: func(o *Objects) bool {
-			return o.coreDNS() && o.Mark("argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id",
-				"app.kubernetes.io/instance", "kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name",
-				"kapp.k14s.io/app") != ""
-		},
-		Step: "its owner may restore what it has: put the change into its source, too",
+		is:       func(o *Objects) bool { return o.coreDNS() && o.GitOps() != "" },
+		Step:     "its owner may restore what it has: put the change into its source, too",
 	},
 	{
 		Name: "kubeadm", Evidence: "Deployment coredns with the image of kubeadm, and no sign of another owner",
@@ -197,7 +196,7 @@ servers:
 var caches = []Platform{
 	{
 		Name: LocalDNS, Evidence: "node label kubernetes.azure.com/localdns-state=enabled", Forward: ByHand,
-		is:   func(o *Objects) bool { return o.node("kubernetes.azure.com/localdns-state", "enabled") },
+		is:   func(o *Objects) bool { return o.node(LabelLocalDNS, "enabled") },
 		Step: "give every node pool's localdnsconfig a block for clusterset.local",
 	},
 	{
@@ -301,6 +300,12 @@ func (o *Objects) Mark(keys ...string) string {
 		}
 	}
 	return ""
+}
+
+// GitOps returns what Argo CD, Flux or kapp calls the source of the Deployment, or "".
+func (o *Objects) GitOps() string {
+	return o.Mark("argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "app.kubernetes.io/instance",
+		"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name", "kapp.k14s.io/app")
 }
 
 // node reports whether a node has a label with a prefix, and a value if that is not "".

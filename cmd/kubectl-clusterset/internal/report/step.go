@@ -24,9 +24,6 @@ func Here(command string) Step { return Step{Argv: strings.Fields(command)} }
 // AtHub returns a step on the hub.
 func AtHub(command string) Step { return Step{At: Hub, Argv: strings.Fields(command)} }
 
-// There returns a step in the cluster that a finding is about.
-func There(command string) Step { return Step{At: Subject, Argv: strings.Fields(command)} }
-
 // In returns the step in a cluster.
 func (s Step) In(cluster string) Step { return Step{cluster, s.Argv} }
 

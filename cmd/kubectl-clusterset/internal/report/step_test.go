@@ -19,7 +19,7 @@ func TestStepsNameTheClustersThatTheUserNamed(t *testing.T) {
 		{all, Here(join), "kubectl clusterset --kubeconfig='my file' --context=east join --hub-context=hub"},
 		{all, AtHub("kubectl -n a get pods"), "kubectl --kubeconfig='my file' --context=hub -n a get pods"},
 		{all.OfHub(), Here(join + " --context MEMBER"), "kubectl clusterset join --hub-context=hub --context MEMBER"},
-		{all, There("kubectl clusterset doctor").On("west"), "in cluster west: kubectl clusterset doctor"},
+		{all, Here("kubectl clusterset doctor").In(Subject).On("west"), "in cluster west: kubectl clusterset doctor"},
 		{all, Here("kubectl -n {namespace} get pods {name}").On("web.shop"),
 			"kubectl --kubeconfig='my file' --context=east -n shop get pods web"},
 		{Flags{HubContext: "hub", HubNamespace: "blue"}, Here(join),

@@ -30,7 +30,6 @@ func (r *reader) dns(ctx context.Context, c *cluster.Cluster) error {
 			return err
 		}
 	}
-	m.DNS = s
 	if s.Deployment == nil && s.Operator == nil { // a CoreDNS that nothing shows as the cluster's DNS: kubeadm's name
 		s.ConfigKey = "Corefile"
 		if s.Config, unread = kube.Get[*corev1.ConfigMap](ctx, c, types.NamespacedName{Namespace: "kube-system",
@@ -52,6 +51,7 @@ func (r *reader) dns(ctx context.Context, c *cluster.Cluster) error {
 	if s.Beside != nil {
 		m.BesidePods, _ = c.PodsOf(ctx, s.Beside)
 	}
+	m.DNS = *s
 	return err
 }
 
@@ -100,12 +100,4 @@ func Log(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod, container str
 	}
 	return api.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, Previous: previous,
 		Timestamps: true, TailLines: ptr.To(lines)}).DoRaw(ctx)
-}
-
-// Running returns the image of our CoreDNS, or "".
-func (m *Member) Running() string {
-	if m.DNS == nil || m.DNS.Deployment == nil && m.DNS.Beside == nil {
-		return ""
-	}
-	return m.DNS.Running()
 }

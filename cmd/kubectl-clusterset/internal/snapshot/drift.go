@@ -162,21 +162,23 @@ func within(want, there any) bool {
 	return true
 }
 
+// Corefile returns the Corefile of the cluster's CoreDNS, and why it does not parse. It is nil if none was read.
+func (m *Member) Corefile() (*corefile.Corefile, error) {
+	if m.DNS.Corefile() == "" {
+		return nil, nil
+	}
+	return corefile.Parse(m.DNS.Imported())
+}
+
 // Plugin returns the line of our plugin in the Corefile of the cluster's CoreDNS that answers the zone; nil if there is
 // none. c is nil if the Corefile was not read or does not parse.
 func (m *Member) Plugin() (c *corefile.Corefile, line *corefile.Line) {
-	if m.DNS == nil || m.DNS.Corefile() == "" {
+	c, _ = m.Corefile()
+	if c == nil {
 		return nil, nil
 	}
-	c, err := corefile.Parse(m.DNS.Imported())
-	if err != nil {
-		return nil, nil
-	}
-	if b := c.For(Zone, "53"); b != nil {
-		line = b.Stanza("multicluster", Zone)
+	if b := c.For(dns.Zone, "53"); b != nil {
+		line = b.Stanza("multicluster", dns.Zone)
 	}
 	return c, line
 }
-
-// Zone is the one that every cluster of a clusterset answers.
-const Zone = dns.Zone

@@ -198,9 +198,6 @@ func mapper(scheme *runtime.Scheme) meta.RESTMapper {
 	return out
 }
 
-// absent reports whether an API server does not have a kind.
-func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
-
 // fetch returns a reader of a list, page by page, that drops what nobody looks at. The timeout is for each page,
 // because a large list over a slow connection takes longer. A kind that does not exist is added to unserved.
 func fetch[T any](c *cluster.Cluster, unserved *[]string, kind client.ObjectList, out *[]T, only ...client.ListOption,
@@ -217,7 +214,7 @@ func fetch[T any](c *cluster.Cluster, unserved *[]string, kind client.ObjectList
 		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 		switch plural, _ := meta.UnsafeGuessKindToResource(gvk); {
-		case err != nil && !absent(err):
+		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
 			return c.Failed(err, "listing %s", plural.Resource)
 		case err != nil && unserved != nil:
 			*unserved = append(*unserved, gvk.Kind)
@@ -250,8 +247,8 @@ func (r *reader) basics(ctx context.Context, c *cluster.Cluster) (file *clientcm
 				return err
 			}
 			m.Agent.ManagedFields = nil
-			return fetch(c, nil, &corev1.PodList{}, &m.AgentPods, in(kube.SystemNamespace),
-				client.MatchingLabels{"app.kubernetes.io/name": manifest.AgentDeployment})(ctx)
+			m.AgentPods, err = c.PodsOf(ctx, m.Agent)
+			return err
 		},
 		Secret: func(ctx context.Context) (err error) {
 			m.Credentials, file, err = credentials(ctx, c)
@@ -301,11 +298,8 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	var unserved [3][]string
 	parts := map[Part]func(context.Context) error{
 		Membership: func(ctx context.Context) (err error) {
-			err = c.Get(ctx, client.ObjectKey{Name: hubv1alpha1.MembershipName}, &m.Membership)
+			m.Membership, err = cluster.MembershipOf(ctx, c)
 			m.Membership.ManagedFields = nil
-			if absent(err) {
-				return nil
-			}
 			return err
 		},
 		Leases:  fetch(c, nil, &coordinationv1.LeaseList{}, &m.Leases, in(kube.SystemNamespace)),
@@ -339,9 +333,6 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	if r.Name != nil || r.Everything {
 		parts[Services] = func(ctx context.Context) error { return r.services(ctx, c) }
 		parts[Namespaces] = func(ctx context.Context) error { return r.namespaces(ctx, c) }
-	} else {
-		r.unread(Services, errors.New("explain NAME reads it"))
-		r.unread(Namespaces, errors.New("explain NAME reads it"))
 	}
 	if r.Everything {
 		parts["events"] = func(ctx context.Context) (err error) {
@@ -351,9 +342,7 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	}
 	r.at(ctx, parts)
 	m.Unserved = slices.Concat(unserved[:]...)
-	if m.DNS != nil {
-		m.DNSRefusal = refusal(ctx, c, m)
-	}
+	m.DNSRefusal = refusal(ctx, c, m)
 }
 
 // here restricts a list to the namespace of the name.
@@ -483,7 +472,7 @@ func (r *reader) readHub(ctx context.Context, hub *cluster.Cluster, named bool) 
 	}
 	h.Unserved = slices.Concat(unserved...)
 	h.Profiles = slices.DeleteFunc(h.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool {
-		return p.Spec.ClusterManager.Name != clusterset.ClusterManager
+		return !clusterset.IsOurs(&p)
 	})
 	r.mu.Lock()
 	r.Snapshot.Hub = h
@@ -509,14 +498,11 @@ func (r *reader) readHub(ctx context.Context, hub *cluster.Cluster, named bool) 
 }
 
 // leader reads the Lease by which clusterset-controller hub elects its leader, which members may not read.
-func (r *reader) leader(ctx context.Context, c *cluster.Cluster) error {
-	l, err := kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
-		Name: clusterset.LeaseHubPrefix + r.Snapshot.Namespace})
+func (r *reader) leader(ctx context.Context, c *cluster.Cluster) (err error) {
+	r.Snapshot.Hub.Leader, err = kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{
+		Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + r.Snapshot.Namespace})
 	if apierrors.IsForbidden(err) && !r.HubNamed {
 		return errors.New(NotNamed)
-	}
-	if r.Snapshot.Hub.Leader = l; l == nil {
-		r.Snapshot.Hub.Leader = &coordinationv1.Lease{}
 	}
 	return err
 }

@@ -107,7 +107,7 @@ type Member struct {
 	CIDRs       []networkingv1.ServiceCIDR        `json:"cidrs,omitempty"`
 	Addresses   []netip.Addr                      `json:"addresses,omitempty"` // of Services
 	Credentials *Credentials                      `json:"credentials,omitempty"`
-	DNS         *dns.State                        `json:"dns,omitempty"`
+	DNS         dns.State                         `json:"dns"`
 	DNSPods     []corev1.Pod                      `json:"dnsPods,omitempty"`
 	BesidePods  []corev1.Pod                      `json:"besidePods,omitempty"`
 	DNSRefusal  string                            `json:"dnsRefusal,omitempty"` // why CoreDNS refuses its Corefile
@@ -142,7 +142,7 @@ type Hub struct {
 	Sets     []hubv1alpha1.ClusterSet           `json:"sets"`     //
 	Profiles []inventoryv1alpha1.ClusterProfile `json:"profiles"` // without those of other managers
 	Leases   []coordinationv1.Lease             `json:"leases"`   //
-	Leader   *coordinationv1.Lease              `json:"leader"`   // empty if it does not exist
+	Leader   *coordinationv1.Lease              `json:"leader"`   //
 	Records  []hubv1alpha1.ServiceExportRecord  `json:"records"`  //
 	Pages    []hubv1alpha1.EndpointPage         `json:"pages"`    //
 	Role     facts.Role                         `json:"role"`     // without Sets, if the user named it
@@ -182,11 +182,6 @@ func (m *Member) Leaving() bool {
 	return m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationLeaving] != ""
 }
 
-// VIPMode returns that of the agent.
-func (m *Member) VIPMode() ipam.Mode {
-	return ipam.Mode(m.property(clusterset.PropertySet).Annotations[clusterset.AnnotationVIPMode])
-}
-
 // Place returns the cluster as exports and preferences select it.
 func (m *Member) Place() clusterset.Place {
 	out := clusterset.Place{Cluster: m.ID(), Properties: map[string]string{}}
@@ -206,10 +201,7 @@ func (m *Member) Usages() []ipam.Usage {
 func (h *Hub) Lease(member string) *coordinationv1.Lease { return facts.Named(h.Leases, member) }
 
 // Live reports whether a member renews its Lease.
-func (h *Hub) Live(member string) bool {
-	lease := h.Lease(member)
-	return lease != nil && !facts.Expired(lease, h.Now)
-}
+func (h *Hub) Live(member string) bool { return !facts.Expired(h.Lease(member), h.Now) }
 
 // Reports are what the other live members state of a member.
 type Reports struct {

@@ -76,13 +76,6 @@ func (r *Report) Timeless() string {
 	return out.String()
 }
 
-// PrintOnlyNames writes the names as explain takes them, one a line.
-func PrintOnlyNames(out io.Writer, r *Report) {
-	for _, n := range r.Names {
-		fmt.Fprintln(out, n.Name+"."+n.Namespace)
-	}
-}
-
 func printNames(out io.Writer, r *Report, wide bool) {
 	columns := []string{"NAME", "TYPE", "EXPORTED BY (ready endpoints)", "CONFLICTS"}
 	if r.Here != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -104,7 +103,6 @@ type Here struct {
 	Version string     `json:"version,omitempty"` // of the agent
 	DNSTag  string     `json:"dnsVersion,omitempty"`
 	Ranges  []Range    `json:"ranges,omitempty"`
-	Expired []string   `json:"expired,omitempty"` // source clusters that have expired here
 	HubSeen *time.Time `json:"hubSeen,omitempty"` // when the agent last renewed its Lease
 }
 
@@ -182,7 +180,7 @@ var states = map[ipam.State]string{
 func here(w *check.World, results []check.Result) *Here {
 	m := w.Member
 	h := &Here{Exports: len(m.Exports), Version: facts.Version(m.Agent), DNS: dnsHere(w, results),
-		DNSTag: facts.Tag(m.Running())}
+		DNSTag: facts.Tag(m.DNS.Running())}
 	for i := range m.Imports {
 		if imp := &m.Imports[i]; kube.Manages(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
@@ -193,11 +191,6 @@ func here(w *check.World, results []check.Result) *Here {
 			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
 			Allocated: u.Allocated, Available: u.Available,
 		})
-	}
-	for i := range m.Leases {
-		if liveness.StateOf(&m.Leases[i]).Expired {
-			h.Expired = append(h.Expired, m.Leases[i].Labels[liveness.LabelSource])
-		}
 	}
 	if at, _, ok := facts.HubSeen(m.Leases, m.Now); ok {
 		h.HubSeen = &at

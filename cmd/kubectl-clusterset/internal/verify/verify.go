@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -100,6 +101,7 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		return nil, "", report.Fail("--with CONTEXT of another member", "one cluster is too few")
 	}
 	var none *cluster.Cluster
+	unjoined := map[types.UID]*cluster.Cluster{} // by the UID of kube-system
 	for _, c := range clusters {
 		id, of, err := c.Properties(ctx)
 		if err != nil {
@@ -114,6 +116,15 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 			p.id, set = id.Spec.Value, of.Spec.Value
 		} else {
 			none = c
+			var system corev1.Namespace
+			if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system); err != nil {
+				return nil, "", c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
+			}
+			if other := unjoined[system.UID]; other != nil {
+				return nil, "", report.Fail("name each cluster once", "%s and %s lead to one cluster", other.Name,
+					c.Name)
+			}
+			unjoined[system.UID] = c
 		}
 		if slices.ContainsFunc(out, func(other *place) bool { return p.id == other.id }) {
 			return nil, "", report.Fail("name each member once", "%s has the same cluster ID as another one, %s",
@@ -343,19 +354,12 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 }
 
 // settled asks until nothing fails any more, or settling is over.
-func settled[T any](ctx context.Context, ask func() (rows []T, well bool, err error)) ([]T, error) {
-	deadline := time.Now().Add(settling)
-	for {
-		rows, well, err := ask()
-		if well || err != nil || time.Now().After(deadline) {
-			return rows, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
-	}
+func settled[T any](ctx context.Context, ask func() (rows []T, well bool, err error)) (rows []T, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, time.Second, settling, true, func(context.Context) (well bool, _ error) {
+		rows, well, err = ask()
+		return well || err != nil, nil
+	})
+	return rows, cmp.Or(err, ctx.Err())
 }
 
 // ask asks from the Pod of one cluster.
@@ -447,8 +451,11 @@ func (p *place) gone(ctx context.Context) error {
 func (p *place) through(ctx context.Context, vip netip.Addr, times int) (map[string]int, error) {
 	var answers map[string]int
 	err := p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), times, &answers)
+	if p.reached == nil {
+		p.reached = map[netip.Addr]map[string]int{}
+	}
 	if p.reached[vip] == nil {
-		p.reached = map[netip.Addr]map[string]int{vip: {}}
+		p.reached[vip] = map[string]int{}
 	}
 	for id, n := range answers {
 		p.reached[vip][id] += n

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -30,7 +31,8 @@ import (
 
 // member is a cluster of these objects.
 func member(id string, objects ...client.Object) *place {
-	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).Build()
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: types.UID(id)}}
+	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(append(objects, system)...).Build()
 	return &place{Cluster: &cluster.Cluster{Client: c, Name: "context " + id}, id: id, created: true}
 }
 
@@ -127,7 +129,8 @@ func TestALostPortForwardIsNoFinding(t *testing.T) {
 	}
 }
 
-// TestBeforeAnybodyHasJoinedRoutesAreTried, and nothing else; where only some have, the others are named.
+// TestBeforeAnybodyHasJoinedRoutesAreTried, and nothing else; where only some have, the others are named. Two contexts
+// of one cluster are no two clusters.
 func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	property := func(name, value string) client.Object {
 		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -142,6 +145,12 @@ func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	out, set, err := members(t.Context(), []*cluster.Cluster{east.Cluster, member("south").Cluster})
 	if err != nil || set != "" || len(out) != 2 || out[1].id != "context south" {
 		t.Errorf("%q, %v, %v", set, out, err)
+	}
+	again := *east.Cluster
+	again.Name = "context again"
+	if _, _, err := members(t.Context(), []*cluster.Cluster{east.Cluster, &again}); err == nil ||
+		!strings.Contains(err.Error(), "context east and context again lead to one cluster") {
+		t.Errorf("two contexts of one cluster: %v", err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"east": 1}`)
@@ -228,6 +237,25 @@ func TestOneAttemptNeedNotMeetEveryCluster(t *testing.T) {
 		}
 		if all := rows[0].VIP == OK && rows[1].VIP == OK; all != (attempt == 2) {
 			t.Errorf("attempt %d: %+v", attempt, rows)
+		}
+	}
+}
+
+// TestEachVIPKeepsWhoHasAnswered: dual-stack Services have two, and each attempt asks both.
+func TestEachVIPKeepsWhoHasAnswered(t *testing.T) {
+	answer := `{"east": 1}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, answer)
+	}))
+	defer server.Close()
+	east := member("east")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	for _, answer = range []string{`{"east": 1}`, `{"west": 1}`} {
+		for _, vip := range []string{"10.96.0.1", "fd00::1"} {
+			got, err := east.through(t.Context(), netip.MustParseAddr(vip), 1)
+			if err != nil || got["east"] != 1 || got["west"] != strings.Count(answer, "west") {
+				t.Errorf("%s, after %s: %v, %v", vip, answer, got, err)
+			}
 		}
 	}
 }

@@ -10,10 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "about.k8s.io", Version: "v1beta1"}
 
-// AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ClusterProperty{}, &ClusterPropertyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -9,7 +9,6 @@ import (
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "hub.clusterset-dns.io", Version: "v1alpha1"}
 
-// AddToScheme adds the kinds of this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&ClusterSet{}, &ClusterSetList{},
