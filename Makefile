@@ -184,13 +184,14 @@ bench-scale: build ## bench-members with 200 members, of the same names and of o
 	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names \
 		-out docs/benchmarks-scale-names.md
 
+PREVIOUS ?= $(shell cat test/upgrade/baseline)
 .PHONY: matrix
-matrix: build ## a core of the tests on five versions of Kubernetes, and beside agents of the commit PREVIOUS; writes docs/compatibility.md (K8S: only on that, no page)
+matrix: build ## a core of the tests on five versions of Kubernetes, and beside agents of the commit PREVIOUS (default: test/upgrade/baseline); writes docs/compatibility.md (K8S: only on that, no page)
 	rm -rf bin/previous && mkdir -p bin/previous/src
-	git archive $(or $(PREVIOUS),HEAD^) | tar -x -C bin/previous/src
+	git archive $(PREVIOUS) | tar -x -C bin/previous/src
 	cd bin/previous/src && $(GO) build -ldflags '-s -w' -o .. ./cmd/clusterset-controller
 	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.33.13 v1.34.12 v1.35.8 v1.36.5 v1.37.2)' $(if $(K8S),,-out docs/compatibility.md) \
-		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
+		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(PREVIOUS))"
 
 .PHONY: upgrade
 upgrade: ## SEEDS (default 3) orders of upgrading from BASELINE and to a later version (SEED replays one)

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
@@ -41,13 +40,6 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 		}
 		return out
 	}
-	lacks := func(ctx context.Context, c client.Client, namespace string, wanted []rbacv1.PolicyRule) []string {
-		missing, err := health.Missing(ctx, c, namespace, wanted)
-		if err != nil {
-			a.log.V(1).Info("asking for the agent's rights failed", "reason", err.Error())
-		}
-		return missing
-	}
 	here := rules("member/rbac.yaml", "clusterset-dns:agent", "clusterset-dns:agent-membership",
 		"clusterset-controller")
 	onHub := append(rules("hub/clusterset/role.yaml", "clusterset-member"), rbacv1.PolicyRule{
@@ -57,12 +49,14 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 	return health.New(health.Config{
 		Cluster: a.Cluster, HubNamespace: a.HubNamespace, LocalNow: a.gate.Local, Hub: a.env.Hub,
 		Seen: func() decide.Facts { return factsOf(a) },
-		Rights: func(ctx context.Context) (missing, missingOnHub []string) {
-			missing = lacks(ctx, a.gate.Local, kube.SystemNamespace, here)
-			if l := a.linked.Load(); l != nil {
-				missingOnHub = lacks(ctx, l.client, a.HubNamespace, onHub)
+		Rights: func(ctx context.Context) (missing, missingOnHub []string, _ error) {
+			missing, err := health.Missing(ctx, a.gate.Local, kube.SystemNamespace, here)
+			l := a.linked.Load()
+			if l == nil {
+				return missing, nil, err
 			}
-			return missing, missingOnHub
+			missingOnHub, failed := health.Missing(ctx, l.client, a.HubNamespace, onHub)
+			return missing, missingOnHub, errors.Join(err, failed)
 		},
 		DNS: a.DNS, Now: a.Now,
 	}), nil

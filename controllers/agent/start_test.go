@@ -243,7 +243,7 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 		a.health = health.New(health.Config{
 			LocalNow: local, Hub: func() client.Client { return nil },
 			Seen:   func() (f decide.Facts) { a.seen.set(func(s *seen) { f.Answer = s.answer }); return f },
-			Rights: func(context.Context) (here, onHub []string) { return nil, nil }, Now: time.Now,
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil }, Now: time.Now,
 		})
 		time.AfterFunc(2*time.Hour, end)
 		_ = a.enter(ctx) // it ends with ctx
@@ -266,7 +266,7 @@ func TestTheHubAnswersWhatItIsAsked(t *testing.T) {
 		a.health = health.New(health.Config{
 			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
 			Seen:   func() decide.Facts { return decide.Facts{} },
-			Rights: func(context.Context) (here, onHub []string) { return nil, nil },
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

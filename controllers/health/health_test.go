@@ -71,7 +71,7 @@ func TestReport(t *testing.T) {
 	r := New(Config{
 		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
 		Seen:   func() health.Facts { return seen },
-		Rights: func(context.Context) (here, onHub []string) { return nil, nil },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
 		DNS:    func(context.Context) error { return answer },
 		Now:    func() time.Time { return now },
 	})
@@ -177,11 +177,13 @@ func TestMissing(t *testing.T) {
 		lose       func(*rbacv1.PolicyRule) bool
 		incomplete bool
 		want       []string
+		unknown    bool
 	}{
-		"all": {func(*rbacv1.PolicyRule) bool { return false }, false, nil},
+		"all":               {func(*rbacv1.PolicyRule) bool { return false }, false, nil, false},
+		"all and not known": {func(*rbacv1.PolicyRule) bool { return false }, true, nil, false},
 		"without": {func(r *rbacv1.PolicyRule) bool { return r.Resources[0] == "memberships/status" }, false,
-			[]string{"patch memberships/status"}},
-		"not listed": {func(*rbacv1.PolicyRule) bool { return true }, true, nil},
+			[]string{"patch memberships/status"}, false},
+		"not listed": {func(*rbacv1.PolicyRule) bool { return true }, true, nil, true},
 	} {
 		c2 := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -198,8 +200,34 @@ func TestMissing(t *testing.T) {
 			},
 		}).Build()
 		got, err := Missing(t.Context(), c2, kube.SystemNamespace, wanted)
-		if err != nil || len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] {
+		if (err != nil) != c.unknown || len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] {
 			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
 		}
+	}
+}
+
+// TestP5ReadyOnTheHubIsOfOneMoment: a hub that answers after the agent has looked does not get what was before.
+func TestP5ReadyOnTheHubIsOfOneMoment(t *testing.T) {
+	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+	profile := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}}
+	hub := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(profile).WithStatusSubresource(profile).Build()
+	looks := 0
+	r := New(Config{
+		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
+		Seen: func() health.Facts {
+			looks++
+			return health.Facts{Fresh: looks > 1, Hub: "https://hub"}
+		},
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		Now:    time.Now,
+	})
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Get(t.Context(), client.ObjectKeyFromObject(profile), profile); err != nil {
+		t.Fatal(err)
+	}
+	if len(profile.Status.Conditions) > 0 {
+		t.Errorf("the hub has answered, and shows %+v", profile.Status.Conditions)
 	}
 }

@@ -41,8 +41,8 @@ type Config struct {
 	Hub          func() client.Client // nil until the hub's caches have synced
 	// Seen returns the facts that the agent has from the hub and from starting.
 	Seen func() health.Facts
-	// Rights returns which rights the agent lacks in this cluster and on the hub.
-	Rights func(context.Context) (here, onHub []string)
+	// Rights returns which rights the agent lacks in this cluster and on the hub. With an error, there may be more.
+	Rights func(context.Context) (here, onHub []string, err error)
 	// DNS asks the resolver of this Pod; nil outside a cluster.
 	DNS func(context.Context) error
 	Now func() time.Time
@@ -56,6 +56,8 @@ type Reporter struct {
 	dnsAt      time.Time
 	set        string   // that this cluster is a member of, as last read
 	here, hub  []string // missing rights
+	rights     error    // why there may be more
+	shown      bool     // the hub showed this agent's own renewals when Ready was decided
 	rightsNext time.Time
 }
 
@@ -102,6 +104,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	if err != nil {
 		return ready, err
 	}
+	r.shown = facts.Fresh && !facts.Cloned
 	decided := health.Decide(&facts)
 	ready = decided[len(decided)-1]
 	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
@@ -129,7 +132,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 // mirror writes the condition Ready as MemberReady to this member's ClusterProfile. It returns how long it must wait.
 func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Duration, error) {
 	hub := r.Hub()
-	if hub == nil || r.Seen().Cloned || !r.Seen().Fresh {
+	if hub == nil || !r.shown {
 		return 0, nil
 	}
 	name := types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster}
@@ -172,13 +175,13 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		r.rightsNext = now
 	}
 	if !now.Before(r.rightsNext) {
-		r.here, r.hub = r.Rights(ctx)
+		r.here, r.hub, r.rights = r.Rights(ctx)
 		r.rightsNext = now.Add(2 * time.Minute)
 		if len(r.here)+len(r.hub) > 0 {
 			r.rightsNext = now.Add(interval)
 		}
 	}
-	f.MissingHere, f.MissingOnHub = r.here, r.hub
+	f.MissingHere, f.MissingOnHub, f.Rights = r.here, r.hub, r.rights
 	if r.DNS != nil && now.Sub(r.dnsAt) >= interval {
 		r.dns, r.dnsAt = health.DNS{Asked: true, Err: r.DNS(ctx)}, now
 	}

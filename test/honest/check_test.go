@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/miekg/dns"
@@ -165,9 +166,10 @@ func meaning(c discoveryv1.EndpointConditions) [3]bool {
 	return [3]bool{ready, ptr.Deref(c.Serving, ready), ptr.Deref(c.Terminating, false)}
 }
 
-// samePort returns whether a port of the Service leads in b where it leads in a.
+// samePort returns whether a port of the Service leads in b where it leads in a, or is not imported: see checkImport.
 func (s *seen) samePort(p corev1.ServicePort, own, there part) bool {
-	if s.named("port %q: ", p.Name) || s.named("are too many") {
+	imported := func(q mcsv1beta1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
+	if s.named("port %q: ", p.Name) || !slices.ContainsFunc(s.imp.Spec.Ports, imported) {
 		return true
 	}
 	at := slices.IndexFunc(own.ports, func(q discoveryv1.EndpointPort) bool { return ptr.Deref(q.Name, "") == p.Name })
@@ -317,4 +319,20 @@ func (s *seen) ask(server, question string, kind uint16) (out []string, code int
 func addr(ip net.IP) string {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap().String()
+}
+
+// TestAWrongPortIsFoundAmongTooMany: only ports that the import lacks may lead anywhere.
+func TestAWrongPortIsFoundAmongTooMany(t *testing.T) {
+	port := func(name string, number int32) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Port: &number}
+	}
+	s := &seen{message: "ports: 257 are too many; the limit is 256"}
+	s.imp = &mcsv1beta1.ServiceImport{}
+	s.imp.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "in", Protocol: "TCP", Port: 80}}
+	in, out := corev1.ServicePort{Name: "in", Protocol: "TCP", Port: 80}, corev1.ServicePort{Name: "out", Port: 81}
+	own := part{ports: []discoveryv1.EndpointPort{port("in", 8080), port("out", 8081)}}
+	there := part{ports: []discoveryv1.EndpointPort{port("in", 9090)}}
+	if s.samePort(in, own, there) || !s.samePort(out, own, there) {
+		t.Error("a port of the import leads elsewhere, or one that it lacks is missed")
+	}
 }

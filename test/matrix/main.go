@@ -237,7 +237,7 @@ func page(versions []string, results map[string][]result, together string, faile
 	line("")
 	line("`make matrix` wrote this page on %s, at version %s. It ran these tests of the laboratory with the etcd, "+
 		"kube-apiserver, kube-controller-manager, kubectl and kube-proxy of each version of Kubernetes. "+
-		"`make matrix K8S=v1.32.13` runs them on another one. CI runs all tests, and these, on one version.",
+		"`make matrix K8S=v1.32.13` runs them on another one. CI runs all tests on one version, and this every night.",
 		time.Now().UTC().Format("2 January 2006"), version)
 	line("")
 	line("| | %s |", strings.Join(versions, " | "))

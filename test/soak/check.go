@@ -27,10 +27,11 @@ type truth struct {
 	members   []string
 	exporters map[string]map[string][]string // name → cluster → addresses
 	vips      map[pair]string
+	refused   map[string]bool // names with a refused record: what that changes is no failure
 }
 
 func (w *world) truth() *truth {
-	t := &truth{exporters: map[string]map[string][]string{}, vips: map[pair]string{}}
+	t := &truth{exporters: map[string]map[string][]string{}, vips: map[pair]string{}, refused: w.refusedNames()}
 	for _, m := range w.members {
 		t.members = append(t.members, m.ID)
 	}
@@ -84,7 +85,7 @@ func (s *state) check(t *truth) (wrong []string) {
 	}
 	for _, id := range t.members {
 		wrong = append(wrong, s.members[id].checkShares(t, id)...)
-		wrong = append(wrong, s.members[id].checkExports(id, said)...)
+		wrong = append(wrong, s.members[id].checkExports(t, id, said)...)
 	}
 	return append(wrong, s.checkRecords(t)...)
 }
@@ -354,7 +355,7 @@ func addresses(s *discoveryv1.EndpointSlice) (out []string) {
 }
 
 // checkExports looks at the conditions that users read, by the reasons of conflict of each name.
-func (o *objects) checkExports(id string, said map[string]string) (wrong []string) {
+func (o *objects) checkExports(t *truth, id string, said map[string]string) (wrong []string) {
 	for i := range o.exports {
 		e := &o.exports[i]
 		conflict := metav1.Condition{
@@ -371,6 +372,9 @@ func (o *objects) checkExports(id string, said map[string]string) (wrong []strin
 			conflict,
 		} {
 			c := meta.FindStatusCondition(e.Status.Conditions, want.Type)
+			if t.refused[e.Name] && want.Type == string(mcsv1beta1.ServiceExportConditionReady) {
+				continue
+			}
 			if c == nil || c.Status != want.Status || c.Reason != want.Reason ||
 				c.ObservedGeneration != e.Generation {
 				wrong = append(
@@ -399,7 +403,8 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 			if !records[i].Spec.Withdrawn {
 				have = append(have, records[i].Name)
 			}
-			if meta.IsStatusConditionTrue(records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
+			if meta.IsStatusConditionTrue(records[i].Status.Conditions, hubv1alpha1.ConditionHeld) &&
+				!t.refused[records[i].Spec.ServiceName] {
 				wrong = append(
 					wrong,
 					fmt.Sprintf(
@@ -425,7 +430,7 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 				s.hub.records,
 				func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name },
 			)
-			if shown != nil && (shown.Spec.Revision < rec.Spec.Revision ||
+			if shown != nil && !t.refused[rec.Spec.ServiceName] && (shown.Spec.Revision < rec.Spec.Revision ||
 				!clusterset.SameFacts(&shown.Spec, &rec.Spec)) {
 				wrong = append(
 					wrong,

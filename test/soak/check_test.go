@@ -2,7 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -347,6 +350,11 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		"a condition of another day": {func(s *state, _ *truth) {
 			s.members["b"].exports[1].Generation = 2
 		}, "of generation 2"},
+		"a record held of another name than the refused one": {func(s *state, t *truth) {
+			t.refused = map[string]bool{"shop": true}
+			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld,
+				Status: "True"}}
+		}, "is held"},
 		"a record held": {func(s *state, _ *truth) {
 			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld,
 				Status: "True"}}
@@ -427,6 +435,8 @@ func TestForbiddenWrites(t *testing.T) {
 		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "",
 			"steady"),
 		one("admin", "delete", "services", "", "steady"), one(hubs, "update", "clusterprofiles", "status", "a"),
+		one(agents, "delete", "serviceimports", "", "shop"),
+		one(agents, "delete", "services", "", resolution.DerivedName(ns, "shop")),
 	} {
 		if why := forbidden(w); why != "" {
 			t.Errorf("%v: %s", w, why)
@@ -442,9 +452,141 @@ func TestForbiddenWrites(t *testing.T) {
 		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "",
 			sliceName("steady")),
 		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointpages", "", "0.steady.soak.a"),
+		one(agents, "delete", "serviceimports", "", "steady"),
+		one(agents, "delete", "services", "", resolution.DerivedName(ns, "steady")),
 	} {
 		if forbidden(w) == "" {
 			t.Errorf("%v is not forbidden", w)
+		}
+	}
+}
+
+// TestU6RefusalsAreStated: each by its own condition or Event, of the right object, and nowhere else.
+func TestU6RefusalsAreStated(t *testing.T) {
+	one := func(where, user, verb, resource, name, message string) *refusal {
+		r := &refusal{where: where}
+		r.User.Username, r.Verb, r.ResponseStatus.Message = user, verb, message
+		r.ObjectRef.Resource, r.ObjectRef.Name = resource, name
+		return r
+	}
+	derived := resolution.DerivedName(ns, "steady")
+	said := []statement{
+		{"a", "", "Permitted False RightsMissingOnHub", "This member may not get/create futures on the hub. …"},
+		{"a", "steady.soak", "Ready False Failed", "Publishing failed, and is retried: too much"},
+		{"b", "steady.soak.a", "Held True Refused", "Copying the record failed. …: spec.new is invalid"},
+		{"b", "head-1.soak.a", "Event RecordRefused", "Copying the record failed. …: spec.new is invalid"},
+		{"b", "shop.soak.a", "Imported True ChangeRefused", "this cluster's API server refuses …"},
+		{"b", "steady.soak.a", "Imported False ImportRefused", "this cluster's API server refuses …"},
+		{"b", "steady.soak.a", "EndpointsImported False SliceRefused", "writing endpoints of cluster a …"},
+		{"b", "steady", "Event DNSEndpointRefused", "This cluster's API server refuses …"},
+	}
+	const rights = `futures is forbidden: User "x" cannot create resource "futures"`
+	for _, r := range []*refusal{
+		one("hub", peers+"a", "create", "futures", "", rights),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "steady.soak.a", "too much\nof it"),
+		one("a", agents, "create", "serviceexportrecords", "steady.soak.a", "too much"),
+		one("b", agents, "update", "serviceexportrecords", "steady.soak.a", "spec.new is invalid"),
+		one("b", agents, "create", "serviceexportrecords", "head-1.soak.a", "spec.new is invalid"),
+		one("b", agents, "update", "serviceimports", "shop", "no"),
+		one("b", agents, "create", "namespaces", ns, "no"),
+		one("b", agents, "update", "services", derived, "no"),
+		one("b", agents, "create", "endpointslices", derived+"-x", "no"),
+		one("b", agents, "create", "dnsendpoints", "clusterset-steady", "no"),
+	} {
+		if len(unstated([]*refusal{r}, said)) > 0 || !r.stated {
+			t.Errorf("%s: is stated", r)
+		}
+	}
+	for _, r := range []*refusal{
+		one("hub", peers+"b", "create", "futures", "", rights),
+		one("hub", peers+"a", "delete", "futures", "a", strings.ReplaceAll(rights, "create", "delete")),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "shop.soak.a", "too much"),
+		one("hub", peers+"a", "patch", "serviceexportrecords", "steady.soak.a", "another reason"),
+		one("a", agents, "update", "serviceexportrecords", "steady.soak.b", "spec.new is invalid"),
+		one("b", agents, "update", "serviceexportrecords", "steady.soak.a", "another reason"),
+		one("a", agents, "update", "serviceimports", "shop", "no"),
+		one("b", agents, "update", "serviceimports", "quarrel", "no"),
+		one("b", agents, "create", "endpointslices", resolution.DerivedName(ns, "shop")+"-x", "no"),
+		one("b", agents, "patch", "memberships", "membership", "no"),
+		one("hub", hubs, "create", "leases", "", rights),
+	} {
+		if len(unstated([]*refusal{r}, said)) == 0 || len(unstated([]*refusal{r}, nil)) == 0 {
+			t.Errorf("%s: is not stated", r)
+		}
+	}
+}
+
+// TestU7BrokenCommandsAreFound: what begins as a report may have ended otherwise.
+func TestU7BrokenCommandsAreFound(t *testing.T) {
+	ended := func(code string) error { return exec.Command("sh", "-c", "exit "+code).Run() }
+	const report = "ClusterSet clusterset: 2 members, 1 error\n"
+	for _, c := range []struct {
+		out  string
+		err  error
+		want string
+	}{
+		{report, nil, ""}, {report, ended("1"), ""}, {"Cluster a of ClusterSet clusterset: well", ended("2"), ""},
+		{report + "panic: index out of range\n\ngoroutine 1 [running]:", ended("2"), "it panics"},
+		{report, ended("3"), "it ends with another code"}, {report, context.Canceled, "it ends with another code"},
+		{"Error: no such host", ended("1"), "it reports nothing"},
+		{"Cluster b of ClusterSet clusterset: well", ended("2"), "it reports nothing"},
+	} {
+		if why := broken(c.out, c.err, "a"); why != c.want && (c.want == "" || !strings.HasPrefix(why, c.want)) {
+			t.Errorf("%q, %v: %q, want %q", c.out, c.err, why, c.want)
+		}
+	}
+}
+
+// TestU7FindingsOfDoctorAreFound, other than those that the laboratory always has.
+func TestU7FindingsOfDoctorAreFound(t *testing.T) {
+	const one = `{"outcomes":[{"check":"x","findings":[%s]}]}`
+	const conflict = `{"check":"conflict","about":["steady.soak"%s]}`
+	for finding, want := range map[string]int{
+		``: 0, `{"check":"credentials"}`: 0, fmt.Sprintf(conflict, ""): 0, fmt.Sprintf(conflict, `,"quarrel.soak"`): 0,
+		`{"check":"drift"}`: 1, fmt.Sprintf(conflict, `,"shop.soak"`): 1,
+	} {
+		if got, err := findings(fmt.Sprintf(one, finding)); err != nil || len(got) != want {
+			t.Errorf("%s: %q, %v; want %d", finding, got, err, want)
+		}
+	}
+	for _, report := range []string{"{}", "Error: no such host"} {
+		if _, err := findings(report); err == nil {
+			t.Errorf("%q is a report", report)
+		}
+	}
+}
+
+// TestWhatIsTakenIsRefusedNoMore: for rights, only the same verb shows that.
+func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
+	w := &world{tape: &tape{reel: &reel{out: bufio.NewWriter(io.Discard), say: func(string) {}}}}
+	write := func(verb, name string, code int, message string) {
+		one := write{Verb: verb}
+		one.ObjectRef.Resource, one.ObjectRef.Name = "serviceexportrecords", name
+		one.ResponseStatus.Code, one.ResponseStatus.Message = code, message
+		w.answered("hub", one)
+	}
+	const rights = `User "x" cannot create resource "serviceexportrecords"`
+	for _, c := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { write("update", "x.soak.a", 422, "too much") }, "x"},
+		{func() { write("update", "x.soak.a", 409, "conflict") }, "x"},
+		{func() { write("create", "", 403, rights) }, "x 403"},
+		{func() { write("update", "y.soak.a", 200, "") }, "x 403"},
+		{func() { write("create", "z.soak.a", 409, "exists") }, "x"},
+		{func() { write("create", "x.soak.a", 201, "") }, ""},
+	} {
+		c.do()
+		have := ""
+		for name := range w.refusedNames() {
+			have = name + have
+		}
+		if slices.ContainsFunc(w.refusals, (*refusal).byRights) {
+			have += " 403"
+		}
+		if have != c.want {
+			t.Errorf("refused are %q, want %q", have, c.want)
 		}
 	}
 }

@@ -226,6 +226,11 @@ func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
 func (w *world) until(ctx context.Context, patience time.Duration) (wrong []string, s *state, err error) {
 	last := map[string]string{}
 	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+		if w.skew != nil { // what is refused changes what is wrong
+			if _, err := w.auditAll(); err != nil {
+				return nil, nil, err
+			}
+		}
 		if s, err = w.gather(ctx); err != nil {
 			return nil, nil, err
 		}

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
@@ -125,7 +127,13 @@ func (w *world) identity(ctx context.Context, m *member, of []string) (string, e
 		if err != nil {
 			return "", err
 		}
-		all = append(all, fmt.Sprintf("%s %s %v %v", name, imp.UID, imp.Spec.IPs, imp.Status.Clusters))
+		var derived corev1.Service // none of a headless name
+		key := client.ObjectKey{Namespace: ns, Name: resolution.DerivedName(ns, name)}
+		err = insist(ctx, func() error { return client.IgnoreNotFound(m.Get(ctx, key, &derived)) })
+		if err != nil {
+			return "", err
+		}
+		all = append(all, fmt.Sprintf("%s %s %s %v %v", name, imp.UID, derived.UID, imp.Spec.IPs, imp.Status.Clusters))
 	}
 	return strings.Join(all, "; "), nil
 }

@@ -70,8 +70,8 @@ type world struct {
 
 	populated time.Time // when everything was exported everywhere
 	intruders int       // members that have joined since
-	refusals  []string  // of writes by our programs
-	skew      *skew     // of an upgrade
+	refusals  []*refusal
+	skew      *skew // of an upgrade
 
 	mu        sync.Mutex // of what follows
 	affinity  map[string]corev1.ServiceAffinity

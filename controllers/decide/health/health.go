@@ -35,6 +35,7 @@ type Facts struct {
 	Cloned      bool  // another agent renews this member's Lease
 
 	MissingHere, MissingOnHub []string // rights
+	Rights                    error    // why others that are missing may not be known
 
 	Peers  []Peer
 	Ranges map[string]Ranges // of the members, by ID
@@ -87,10 +88,9 @@ func condition(of, reason, format string, args ...any) metav1.Condition {
 	case r.Remedy != "":
 		status = metav1.ConditionFalse
 	}
-	message := fmt.Sprintf(format, args...)
+	// Text of another program may be long, and must fit into a ClusterProfile on the hub.
+	message := conditions.Shorten(strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), 700)
 	if r.Remedy != "" {
-		// Text of another program may be long, and must fit into a ClusterProfile on the hub.
-		message = conditions.Shorten(strings.Join(strings.Fields(message), " "), 700)
 		message = strings.TrimRight(message, ".") + ". " + URL(reason)
 	}
 	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
@@ -173,10 +173,15 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 func (f *Facts) permitted() metav1.Condition {
 	const of = hubv1alpha1.ConditionPermitted
 	switch {
+	case len(f.MissingHere) > 0 && len(f.MissingOnHub) > 0:
+		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster, nor %s on the hub",
+			list(f.MissingHere), list(f.MissingOnHub))
 	case len(f.MissingHere) > 0:
 		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster", list(f.MissingHere))
 	case len(f.MissingOnHub) > 0:
 		return condition(of, "RightsMissingOnHub", "This member may not %s on the hub", list(f.MissingOnHub))
+	case f.Rights != nil:
+		return condition(of, "RightsUnknown", "Whether the agent lacks a right is not known: %v", f.Rights)
 	}
 	return condition(of, "Complete", "The agent lacks no right.")
 }

@@ -109,6 +109,11 @@ func TestDecide(t *testing.T) {
 			f.MissingHere = []string{"a", "b", "c", "d", "e", "f"}
 			return f
 		}(), says: "a, b, c, d and 2 more in this cluster"},
+		{reason: "RightsMissingHere", facts: func() *Facts {
+			f := well()
+			f.MissingHere, f.MissingOnHub = []string{"create services"}, []string{"create leases"}
+			return f
+		}(), says: "may not create services in this cluster, nor create leases on the hub. "},
 		{reason: "RightsMissingOnHub", facts: func() *Facts {
 			f := well()
 			f.MissingOnHub = []string{"create leases"}
@@ -160,6 +165,24 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestU6RightsThatAreNotKnown are not said to be there, and are no fault.
+func TestU6RightsThatAreNotKnown(t *testing.T) {
+	f := well()
+	f.Rights = errors.New("the API server does not list all rights")
+	all := Decide(f)
+	c := meta.FindStatusCondition(all, hubv1alpha1.ConditionPermitted)
+	if c.Status != metav1.ConditionUnknown || c.Reason != "RightsUnknown" || !strings.Contains(c.Message, "not list") {
+		t.Errorf("%+v", c)
+	}
+	if !meta.IsStatusConditionTrue(all, hubv1alpha1.ConditionMembershipReady) {
+		t.Errorf("%+v", all)
+	}
+	f.MissingHere = []string{"create services"}
+	if c := meta.FindStatusCondition(Decide(f), hubv1alpha1.ConditionPermitted); c.Reason != "RightsMissingHere" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestAnotherMembersFaultIsItsOwn: it is reported, and this member is Ready.
 func TestAnotherMembersFaultIsItsOwn(t *testing.T) {
 	for reason, peer := range map[string]Peer{
@@ -196,7 +219,9 @@ func TestAnExpiredMemberGetsTrafficByOnExpiry(t *testing.T) {
 
 // TestAMessageFitsIntoAClusterProfile, whatever another program says: the hub's policy has a limit.
 func TestAMessageFitsIntoAClusterProfile(t *testing.T) {
-	for _, c := range Decide(lost(errors.New(strings.Repeat("lööng\n", 10000)))) {
+	f := lost(errors.New(strings.Repeat("lööng\n", 10000)))
+	f.Rights = f.Answer
+	for _, c := range Decide(f) {
 		if len(c.Message) > 1024 || strings.Contains(c.Message, "\n") {
 			t.Errorf("%s: %d bytes", c.Type, len(c.Message))
 		}

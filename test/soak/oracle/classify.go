@@ -91,6 +91,11 @@ func (o *Oracle) absent(n *name, a Answer) (Result, string) {
 		}
 		found[p] = at
 	}
+	ended := func(v *value) bool { return !v.exported && !v.from.After(a.Received) }
+	withdrew := func(cluster string) bool { return slices.ContainsFunc(n.values[cluster][1:], ended) }
+	if n.shown[a.Member] && !slices.ContainsFunc(o.members, withdrew) {
+		return Wrong, "the name does not exist, was answered before, and nobody ended an export of it"
+	}
 	for p, at := range found {
 		n.exports[p] = at
 	}
@@ -109,6 +114,7 @@ func (o *Oracle) present(n *name, a Answer) (Result, string) {
 	if !slices.ContainsFunc(o.members, known) {
 		return Wrong, "the name exists, and nobody exports it"
 	}
+	n.shown[a.Member] = true
 	for _, cluster := range o.members {
 		p := pair{a.Member, cluster}
 		n.exports[p] = max(n.exports[p], o.required(n, p, a.Sent))

@@ -60,6 +60,7 @@ type Oracle struct {
 // name is a Service under one name in all clusters.
 type name struct {
 	vips   map[string]string   // by member; nil: headless
+	shown  map[string]bool     // members that have answered with the VIP
 	values map[string][]*value // by cluster that publishes
 	// index of the oldest value that a member may still go by, as to whether it is exported
 	exports  map[pair]int
@@ -127,6 +128,7 @@ func (o *Oracle) name(of string) *name {
 	n := o.names[of]
 	if n == nil {
 		n = &name{
+			shown:    map[string]bool{},
 			values:   map[string][]*value{},
 			exports:  map[pair]int{},
 			seen:     map[pair]int{},

@@ -135,6 +135,11 @@ func TestPlantedAnswersAreFound(t *testing.T) {
 			s.right(64, "c", "web", "10.96.c")
 			s.wrong("nobody exports it", 66, "c", "web", "10.96.c")
 		},
+		"no import of what was answered and nobody withdrew": func(s *story) {
+			if v, why := s.ask(2, "c", "web", NameError); v != Wrong || !strings.Contains(why, "nobody ended") {
+				s.Errorf("%v %s", v, why)
+			}
+		},
 		"no import of what one exports": func(s *story) {
 			s.Publish("web", "a", false, nil, at(5))(at(5))
 			if v, why := s.ask(61, "c", "web", NameError); v != Wrong || !strings.Contains(why, "b exports it") {
