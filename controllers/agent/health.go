@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 	"sync"
@@ -56,6 +57,9 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 				return missing, nil, err
 			}
 			missingOnHub, failed := health.Missing(ctx, l.client, a.HubNamespace, onHub)
+			if failed != nil {
+				failed = fmt.Errorf("on the hub: %w", failed)
+			}
 			return missing, missingOnHub, errors.Join(err, failed)
 		},
 		DNS: a.DNS, Now: a.Now,

@@ -177,7 +177,7 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	if !now.Before(r.rightsNext) {
 		r.here, r.hub, r.rights = r.Rights(ctx)
 		r.rightsNext = now.Add(2 * time.Minute)
-		if len(r.here)+len(r.hub) > 0 {
+		if r.rights != nil || len(r.here)+len(r.hub) > 0 {
 			r.rightsNext = now.Add(interval)
 		}
 	}

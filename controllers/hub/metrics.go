@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -60,10 +61,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// list reads the cache; it fails only when the manager stops.
+// list reads the cache. It fails before that has its first list, and when the manager stops.
 func (c *collector) list(into client.ObjectList) bool {
 	in := client.InNamespace(c.h.namespace)
-	return c.h.mgr.GetClient().List(context.Background(), into, in, client.UnsafeDisableDeepCopy) == nil
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return c.h.mgr.GetClient().List(ctx, into, in, client.UnsafeDisableDeepCopy) == nil
 }
 
 // blocks exports what the grants would be now, so that nothing must be counted and remembered.

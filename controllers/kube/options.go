@@ -28,13 +28,14 @@ func (c Controller) Options() controller.Options {
 		Reconciler:            conflictRetrier{c.Reconciler, backoff(c.Name)},
 		RateLimiter:           backoff(c.Name),
 		ReconciliationTimeout: reconcileTimeout,
-		CacheSyncTimeout:      neverEnds,
+		CacheSyncTimeout:      firstLists,
 	}
 }
 
-// neverEnds is how long a controller waits for the first lists of its watches. After that it would end the whole
-// process, and the heartbeat with it. Zero would be the default of two minutes.
-const neverEnds = 365 * 24 * time.Hour
+// firstLists is how long a controller waits for the first lists of its watches. Then it ends the whole process, because
+// until then it holds up who gives it watches of the hub. All else goes on for so long, and the kubelet then starts the
+// process again at once; after the default of two minutes it would wait longer and longer.
+const firstLists = 10 * time.Minute
 
 // reconcileTimeout is longer than an API server's default request timeout of one minute. A proxy may not report that
 // the request ended.

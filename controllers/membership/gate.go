@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
 // Gate makes a cluster a member, and ends its membership. Its clients do not read caches. Hub returns one that also
@@ -59,8 +60,7 @@ func notAdmitted(reason string, err error) error {
 
 // refusedHere gives what this cluster's API server refuses a reason, so that it does not count as the hub's answer.
 func refusedHere(err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
+	if !relist.Unanswered(err) {
 		return notAdmitted("RefusedHere", errors.New(err.Error()))
 	}
 	return err

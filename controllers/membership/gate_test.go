@@ -247,6 +247,16 @@ func TestARefusalHereIsNoAnswerOfTheHub(t *testing.T) {
 	}
 }
 
+// TestAnAPIServerThatIsBusyRefusesNothing.
+func TestAnAPIServerThatIsBusyRefusesNothing(t *testing.T) {
+	busy := []error{apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("etcd"))}
+	for _, err := range busy {
+		if why := new(health.NotAdmitted); errors.As(refusedHere(err), &why) {
+			t.Errorf("%v: %s", err, why.Reason)
+		}
+	}
+}
+
 // settled gives a member all that it makes, and all that is the user's.
 func (w *world) settled(t *testing.T) {
 	t.Helper()

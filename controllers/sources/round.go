@@ -34,6 +34,9 @@ var round = types.NamespacedName{Namespace: "reach", Name: "round"}
 const (
 	// patience is how long an agent or an endpoint may take to answer.
 	patience = time.Second
+	// writes is how long a round may take to store what it found. Slow writes succeed; a server that hangs does not
+	// hold it up.
+	writes = 5 * time.Second
 	// maxTries is how many endpoints of a member a round tries.
 	maxTries = 8
 	// maxTriesOfAll is how many endpoints of all members a round tries: one of each such member at least.
@@ -122,7 +125,7 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 		}
 	}
 	var errs []error
-	brief, cancel := context.WithTimeout(ctx, patience) // an API server that hangs must not delay the next round
+	brief, cancel := context.WithTimeout(ctx, writes)
 	defer cancel()
 	for _, q := range questions {
 		others := answered

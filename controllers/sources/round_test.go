@@ -408,7 +408,7 @@ func TestF4AnAPIServerThatHangsHoldsUpNoRound(t *testing.T) {
 	})
 	r.silence(agentOf(0), endpointOf(0)+":80", agentOf(1))
 	r.rounds(2)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the whole pass has 90 s
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the whole pass has 90 s
 	defer cancel()
 	r.now = r.now.Add(reach.Interval)
 	if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: round}); err != nil || ctx.Err() != nil {
