@@ -51,9 +51,9 @@ func (r *reconciler) publish(
 			}
 		}
 		again, refused, failed = r.setEndpoints(ctx, s, d, &record)
-		// The next pass sees what is there. Until the first page is, the record would have the endpoints of that one
-		// alone, and others would drop those of the next ones.
-		if passing(failed) || failed != nil && record.Pages == 0 {
+		// The next pass sees what is there. Others hold the endpoints of all pages while the hub shows no record, as
+		// after it was emptied, and drop those of a page that a record does not count.
+		if passing(failed) || failed != nil && (record.Pages == 0 || s.shown == nil) {
 			return again, false, failed
 		}
 	}
