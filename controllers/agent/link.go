@@ -121,8 +121,8 @@ func hubKinds(namespace string) []kind {
 }
 
 // served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is
-// decided on a kind that is not there. An API server that is busy is asked for all but the first at once. Of one that is
-// silent each would wait for the discovery of the one before.
+// decided on a kind that is not there. The first list is alone: at a silent API server, each of several would wait for
+// the discovery of the one before. Of a busy one, the others are asked for at once.
 func served(ctx context.Context, api client.Reader, kinds []kind) error {
 	list := func(k kind) error {
 		return api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1))

@@ -39,7 +39,9 @@ func newLiar(w *World) *liar {
 		a.die()
 	}
 	w.note("%s is a liar", m.id)
-	return &liar{World: w, member: m, says: map[string]client.Object{}, said: map[types.NamespacedName]bool{}, revision: 1}
+	return &liar{
+		World: w, member: m, says: map[string]client.Object{}, said: map[types.NamespacedName]bool{}, revision: 1,
+	}
 }
 
 func (l *liar) user() string { return api.Member + l.member.id }
