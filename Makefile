@@ -179,9 +179,9 @@ bench-hub: build ## kills of the hub's API server with 200 members that watch; w
 
 .PHONY: bench-scale
 bench-scale: build ## bench-members with 200 members, of the same names and of own ones; docs/benchmarks-scale*.md
-	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale \
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -rate 20 -restarts 2 -target bench-scale \
 		-out docs/benchmarks-scale.md
-	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names \
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -rate 20 -restarts 2 -target bench-scale -own-names \
 		-out docs/benchmarks-scale-names.md
 
 PREVIOUS ?= $(shell cat test/upgrade/baseline)

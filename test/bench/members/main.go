@@ -163,26 +163,35 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 	if o.ownNames {
 		names = "a name for each slice"
 	}
+	server, err := metrics(ctx, to.Cluster)
+	if err != nil {
+		return notes, err
+	}
+	wrote, loaded := sum(server, sliceWrites), time.Now()
 	err = b.changes(
 		ctx,
 		fmt.Sprintf(
-			"endpoint change → answer, at %d changes/s, %d slices of %d simulated members that export %s",
+			"endpoint change → answer, at %d changes/s, %d exports of %d simulated members that export %s",
 			o.rate, o.peers*o.each, o.peers, names,
 		),
 		moving,
 		o.rounds,
 	)
 	if err == nil {
+		server, err = metrics(ctx, to.Cluster)
+	}
+	if err == nil {
+		notes += fmt.Sprintf(
+			"\nMeanwhile b's API server took %.1f writes of EndpointSlices a second. At the end of that line b's agent had "+
+				"%d MiB of resident memory, and its API server %.0f MiB.\n",
+			(sum(server, sliceWrites)-wrote)/time.Since(loaded).Seconds(),
+			resident(to.Agent.PID())>>20, sum(server, residentMemory)/(1<<20),
+		)
 		var note string
 		note, err = b.restarts(ctx, o.restarts)
 		notes += note
 	}
-	meanwhile := crowd.stop().report(&b.missed, o.rate)
-	return notes + fmt.Sprintf(
-		"\n%s\n\nResident memory of b's agent: %d MiB.\n",
-		meanwhile,
-		resident(to.Agent.PID())>>20,
-	), err
+	return notes + "\n" + crowd.stop().report(&b.missed, o.rate) + "\n", err
 }
 
 // spending is what the agents have cost the hub so far.
@@ -191,23 +200,37 @@ type spending struct {
 	bytes    int64
 }
 
-var recordRequests = regexp.MustCompile(
-	`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointpages)"[^}]*` +
-		`verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
+var (
+	recordRequests = regexp.MustCompile(
+		`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointpages)"[^}]*` +
+			`verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
+	)
+	sliceWrites = regexp.MustCompile(
+		`(?m)^apiserver_request_total\{[^}]*resource="endpointslices"[^}]*verb="(?:POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
+	)
+	residentMemory = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
 )
 
+// metrics is what the API server of a cluster shows of itself.
+func metrics(ctx context.Context, of *lab.ControlPlane) (string, error) {
+	return of.Kubectl(ctx, "", "get", "--raw", "/metrics")
+}
+
+// sum adds what a pattern finds in metrics.
+func sum(text string, pattern *regexp.Regexp) (all float64) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.ParseFloat(m[1], 64) // the API server writes numbers
+		all += n
+	}
+	return all
+}
+
 func (b *bench) spent(ctx context.Context) (s spending, err error) {
-	text, err := b.Hub.Kubectl(ctx, "", "get", "--raw", "/metrics")
+	text, err := metrics(ctx, b.Hub)
 	if err != nil {
 		return s, err
 	}
-	for _, m := range recordRequests.FindAllStringSubmatch(text, -1) {
-		n, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			return s, err
-		}
-		s.requests += n
-	}
+	s.requests = sum(text, recordRequests)
 	for _, m := range b.Members {
 		s.bytes += m.ToHub.Bytes()
 	}

@@ -107,7 +107,8 @@ func (b *bench) admit(ctx context.Context, p *peer) error {
 	return err
 }
 
-// imported waits until as many slices of simulated members are in a cluster.
+// imported waits until as many slices of simulated members are in a cluster, of those that readers of the MCS API read:
+// there is one for each export.
 func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 	var last int
 	for deadline := time.Now().Add(20 * time.Minute); time.Now().Before(deadline) &&
@@ -118,7 +119,7 @@ func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 			ctx,
 			list,
 			client.InNamespace(ns),
-			client.HasLabels{mcsv1beta1.LabelSourceCluster},
+			client.HasLabels{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster},
 		); err != nil {
 			return err
 		}
