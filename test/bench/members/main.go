@@ -206,7 +206,8 @@ var (
 			`verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
 	)
 	sliceWrites = regexp.MustCompile(
-		`(?m)^apiserver_request_total\{[^}]*resource="endpointslices"[^}]*verb="(?:POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
+		`(?m)^apiserver_request_total\{[^}]*resource="endpointslices"[^}]*` +
+			`verb="(?:POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
 	)
 	residentMemory = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
 )
