@@ -3,6 +3,7 @@ package multicluster
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 const (
 	defaultZone = "clusterset.local."
 	defaultTTL  = 5
+
+	mostEndpoints = math.MaxUint16 // of max_endpoints: a message counts its records in 16 bits
 )
 
 // parse reads the stanza. Its errors name the line of the Corefile (O2).
@@ -72,8 +75,8 @@ func (m *Multicluster) options() map[string]authority.Option {
 			m.maxEndpoints, err = strconv.Atoi(args[0])
 			m.limitTransfer = len(args) == 2
 			switch {
-			case err != nil || m.maxEndpoints < 1:
-				return fmt.Errorf("max_endpoints must be a number of at least 1: '%s'", args[0])
+			case err != nil || m.maxEndpoints < 1 || m.maxEndpoints > mostEndpoints:
+				return fmt.Errorf("max_endpoints must be a number in [1, %d]: '%s'", mostEndpoints, args[0])
 			case m.limitTransfer && args[1] != "transfer":
 				return fmt.Errorf("max_endpoints %s may be followed by 'transfer' only: '%s'", args[0], args[1])
 			}
