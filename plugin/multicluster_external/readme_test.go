@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -87,6 +88,14 @@ func TestReadmeCorefilesAreTaken(t *testing.T) {
 				t.Errorf("%v, %v", s, err)
 			}
 		}
+	}
+}
+
+// O2: outside a cluster, the error names options that this plugin has.
+func TestOutsideOfAClusterIsAnError(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := openWatch(kube.Config{}); err == nil || strings.Contains(err.Error(), "endpoint") {
+		t.Error(err)
 	}
 }
 

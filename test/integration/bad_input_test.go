@@ -27,7 +27,7 @@ func TestBadCorefileEndsTheStart(t *testing.T) {
 			"/nowhere/kubeconfig",
 		},
 		{"zone of others", "example.org:0 {\n multicluster\n}", "not authoritative for zone clusterset.local."},
-		{"not in a cluster", ".:0 {\n multicluster\n}", "not in a cluster: set kubeconfig or endpoint"},
+		{"not in a cluster", ".:0 {\n multicluster\n}", "not in a cluster: set kubeconfig, or run in a pod"},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
 			s, err := c.tryServe(t, tc.corefile)

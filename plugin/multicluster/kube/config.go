@@ -105,7 +105,7 @@ func (c Config) credentials() (*rest.Config, error) {
 	}
 	cfg, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("not in a cluster: set kubeconfig or endpoint, or run in a pod")
+		return nil, errors.New("not in a cluster: set kubeconfig, or run in a pod")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the pod's ServiceAccount; "+

@@ -90,7 +90,7 @@ func TestACertificateMayBeAFileAndItsKeyInline(t *testing.T) {
 
 func TestOutsideOfAClusterIsAnError(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	if _, err := Open(Config{}); err == nil || !strings.Contains(err.Error(), "set kubeconfig or endpoint") {
+	if _, err := Open(Config{}); err == nil || !strings.Contains(err.Error(), "set kubeconfig, or run in a pod") {
 		t.Error(err)
 	}
 	if len(watches.All()) != 0 {
