@@ -35,7 +35,7 @@ func large() *Multicluster { return preferred(catalog.Topology{}) }
 
 // preferred is large with a preference: every second endpoint is in zone eu-1a.
 func preferred(topology catalog.Topology) *Multicluster {
-	x := new(catalog.Index)
+	x := new(catalog.Table[*catalog.Service])
 	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP,
 		IPs:   []netip.Addr{netip.MustParseAddr("10.42.42.42")},
 		Ports: []catalog.Port{{Name: "https", Proto: "TCP", Number: 443}}}

@@ -61,7 +61,7 @@ func TestN12HostNameThatDoesNotFit(t *testing.T) {
 		for i, host := range tc.hosts {
 			eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Host: host})
 		}
-		x := new(catalog.Index)
+		x := new(catalog.Table[*catalog.Service])
 		x.Set(
 			label+"."+label,
 			catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}),
@@ -99,7 +99,7 @@ func TestN12HostNameThatDoesNotFit(t *testing.T) {
 // M3: a client whose buffer is larger than a datagram can be gets as much as a datagram carries, and TC, not an
 // error.
 func TestM3NoDatagramIsTooLarge(t *testing.T) {
-	m, x := large(), new(catalog.Index)
+	m, x := large(), new(catalog.Table[*catalog.Service])
 	var eps []catalog.Endpoint
 	for i := range 5000 {
 		eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})

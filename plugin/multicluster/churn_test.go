@@ -115,7 +115,7 @@ func signingKey(t *testing.T) string {
 // L3, M5: 10,000 imports change under load, types flip, names come and go, with plugins in the chain that change
 // replies on their way back. No answer is of two versions, none fails to pack, and none is stale when it is over.
 func TestL3ChurnUnderLoad(t *testing.T) {
-	x := new(catalog.Index)
+	x := new(catalog.Table[*catalog.Service])
 	m := serving(1, x)
 	h := chain(t, m)
 	var version [churned]atomic.Int64

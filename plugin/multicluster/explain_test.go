@@ -27,7 +27,7 @@ func explained(m *dns.Msg) string {
 
 // M8: a negative reply says why, if that is known, and only to a client with EDNS.
 func TestM8NegativeRepliesSayWhy(t *testing.T) {
-	x := new(catalog.Index)
+	x := new(catalog.Table[*catalog.Service])
 	ready := []catalog.Endpoint{{Addr: nameserver, Host: "db-0"}}
 	ports := []catalog.Port{{Name: "sql", Number: 5432}}
 	for name, kind := range map[string]catalog.Type{"web": catalog.ClusterSetIP, "db": catalog.Headless} {

@@ -26,13 +26,13 @@ import (
 
 // fixed is a source whose state a test sets.
 type fixed struct {
-	index    *catalog.Index
+	index    *catalog.Table[*catalog.Service]
 	unsynced atomic.Bool
 }
 
-func (f *fixed) Index() *catalog.Index { return f.index }
-func (f *fixed) Unready() string       { return "as the test wants it" }
-func (f *fixed) Synced() bool          { return !f.unsynced.Load() }
+func (f *fixed) Index() *catalog.Table[*catalog.Service] { return f.index }
+func (f *fixed) Unready() string                         { return "as the test wants it" }
+func (f *fixed) Synced() bool                            { return !f.unsynced.Load() }
 
 var nameserver = netip.MustParseAddr("127.0.0.1")
 
@@ -51,7 +51,7 @@ const handedOn = dns.RcodeNotImplemented
 func next(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return handedOn, nil }
 
 // index does for values what kube does for watched objects; that kube does the same is tested there.
-func index(objs model.Objects, t catalog.Topology) *catalog.Index {
+func index(objs model.Objects, t catalog.Topology) *catalog.Table[*catalog.Service] {
 	slices := map[string][]*catalog.Slice{}
 	for _, o := range objs.Slices {
 		if s := slice(o, t); s != nil {
@@ -59,7 +59,7 @@ func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 			slices[key] = append(slices[key], s)
 		}
 	}
-	x := new(catalog.Index)
+	x := new(catalog.Table[*catalog.Service])
 	for _, o := range objs.Imports {
 		imp := &catalog.Import{Namespace: strings.ToLower(o.Namespace), Name: strings.ToLower(o.Name)}
 		switch o.Spec.Type {
@@ -311,7 +311,7 @@ func TestL6TransferEqualsQueries(t *testing.T) {
 }
 
 // serving answers from an index.
-func serving(ttl uint32, x *catalog.Index) *Multicluster {
+func serving(ttl uint32, x *catalog.Table[*catalog.Service]) *Multicluster {
 	m := &Multicluster{Stanza: authority.NewStanza[*catalog.Service](pluginName, ttl)}
 	m.Origins = []string{defaultZone}
 	m.Zones = []*reply.Zone{reply.NewZone(defaultZone, ttl, []netip.Addr{nameserver})}

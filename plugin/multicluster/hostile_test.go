@@ -63,7 +63,7 @@ func hostile(key string, topology catalog.Topology) (m *Multicluster, change fun
 	for i := range from {
 		from[i] = hostileSlice(i)
 	}
-	x, version := new(catalog.Index), uint64(0)
+	x, version := new(catalog.Table[*catalog.Service]), uint64(0)
 	set := func() {
 		version++
 		x.Set(key, catalog.Rebuild(x.Service(key), imp, from, topology), version)

@@ -40,7 +40,7 @@ func TestL6TransfersComeInBlocks(t *testing.T) {
 		)
 	}
 	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless, Ports: ports}
-	x := new(catalog.Index)
+	x := new(catalog.Table[*catalog.Service])
 	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", ports, endpoints)}), 1)
 	m := serving(5, x)
 	rrs, most := transferred(t, m)
@@ -84,13 +84,13 @@ func TestM6MaxEndpointsOfTransfers(t *testing.T) {
 
 // syncing is a source whose lists may become complete.
 type syncing struct {
-	index  *catalog.Index
+	index  *catalog.Table[*catalog.Service]
 	synced atomic.Bool
 }
 
-func (s *syncing) Index() *catalog.Index { return s.index }
-func (s *syncing) Synced() bool          { return s.synced.Load() }
-func (s *syncing) Unready() string       { return "" }
+func (s *syncing) Index() *catalog.Table[*catalog.Service] { return s.index }
+func (s *syncing) Synced() bool                            { return s.synced.Load() }
+func (s *syncing) Unready() string                         { return "" }
 
 // RFC 1996: secondaries hear of a new serial within a second, once, and of nothing before the first lists.
 func TestL6NotifyFollowsTheSerial(t *testing.T) {

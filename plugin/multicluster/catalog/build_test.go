@@ -385,7 +385,7 @@ func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
 }
 
 func TestIndexHoldsManyServices(t *testing.T) {
-	x := new(Index)
+	x := new(Table[*Service])
 	const n = 5000
 	for i := range n {
 		imp := &Import{Name: fmt.Sprintf("s%d", i), Namespace: fmt.Sprintf("n%d", i%7), Type: ClusterSetIP}

@@ -12,11 +12,8 @@ type Answers[S any] interface {
 	Same(other S) bool // reports whether both give the same answers; either may be nil
 }
 
-// Index finds the Service of a name. The zero value is empty.
-type Index = Table[*Service]
-
 // Table finds the answers of a name. Reading takes no lock, and sees each Service whole, before a change or after it
-// (L3). Writers take turns.
+// (L3). Writers take turns. The zero value is empty.
 type Table[S Answers[S]] struct {
 	services sync.Map      // "<svc>.<ns>" → S
 	Why      sync.Map      // "<svc>.<ns>" → why an object of that name answers nothing, a string (M8)

@@ -23,7 +23,7 @@ func samples(t *testing.T, h prometheus.Histogram) uint64 {
 }
 
 // hide takes Services out of an index. built returns how many of them were built again since.
-func hide(x *catalog.Index, keys ...string) (built func() int) {
+func hide(x *catalog.Table[*catalog.Service], keys ...string) (built func() int) {
 	for _, key := range keys {
 		x.Set(key, nil, 0)
 	}

@@ -62,7 +62,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 }
 
 // addrs are the IPv4 addresses that the index has for a Service, "absent" for a name that answers nothing.
-func addrs(x *catalog.Index, key string) string {
+func addrs(x *catalog.Table[*catalog.Service], key string) string {
 	s := x.Service(key)
 	if s == nil {
 		return "absent"

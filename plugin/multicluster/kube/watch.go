@@ -1,5 +1,5 @@
 // Package kube watches ServiceImports and the EndpointSlices of source clusters. It strips them as they arrive,
-// joins them, and publishes the Service of each change in a catalog.Index. It only reads from the API, and knows
+// joins them, and publishes the Service of each change in a catalog.Table. It only reads from the API, and knows
 // neither questions nor replies.
 package kube
 
