@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
 	"github.com/miekg/dns"
 )
@@ -63,7 +63,7 @@ func TestL6ASecondaryFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("after a change")
-	if after, fewer := transferOver(t, tcp); !authority.Newer(after, before) || fewer >= records {
+	if after, fewer := transferOver(t, tcp); !catalog.Newer(after, before) || fewer >= records {
 		t.Errorf(
 			"serial %d with %d records, and after an endpoint is not ready %d with %d",
 			before,

@@ -60,6 +60,3 @@ func Remote(w dns.ResponseWriter) net.Addr {
 	}
 	return addr
 }
-
-// Newer reports whether a is a later serial than b (RFC 1982 §3.2).
-func Newer(a, b uint32) bool { return int32(a-b) > 0 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/plugin/transfer"
 	"github.com/miekg/dns"
@@ -30,7 +31,7 @@ func (s *Server[S]) Send(
 	go func() {
 		defer close(out)
 		out <- soa
-		if serial != 0 && !Newer(current, serial) {
+		if serial != 0 && !catalog.Newer(current, serial) {
 			return
 		}
 		ns := zone.NS(new(dns.Msg).SetQuestion(zone.Name(), dns.TypeNS), zone.Name(), math.MaxInt32)

@@ -18,8 +18,9 @@ type Table[S Answers[S]] struct {
 	services sync.Map      // "<svc>.<ns>" → S
 	Why      sync.Map      // "<svc>.<ns>" → why an object of that name answers nothing, a string (M8)
 	spaces   sync.Map      // namespace → *atomic.Int64: Services that answer
-	serial   atomic.Uint64 // M4, in full
+	serial   atomic.Uint32 // M4; 0 before the first build
 	writing  sync.Mutex
+	version  uint64 // the highest that altered an answer, under writing
 }
 
 // Service finds the Service of "<svc>.<ns>", in lower case; nil if that name answers nothing.
@@ -36,30 +37,61 @@ func (x *Table[S]) HasNamespace(ns string) bool {
 	return ok && n.(*atomic.Int64).Load() > 0
 }
 
-// Serial is the zone's (M4): the low 32 bits of Version, never 0.
-func (x *Table[S]) Serial() uint32 { return max(uint32(x.Version()), 1) }
+// Serial is the zone's (M4), never 0.
+func (x *Table[S]) Serial() uint32 { return max(x.serial.Load(), 1) }
 
-// Version is the highest version that altered an answer.
-func (x *Table[S]) Version() uint64 { return x.serial.Load() }
+// Newer reports whether a is a later serial than b (RFC 1982 §3.2).
+func Newer(a, b uint32) bool { return int32(a-b) > 0 }
 
 // Set replaces the Service of a key, nil for none, and reports whether that altered an answer. If it did, the serial
-// moves to the version of the change, unless it is there already (M4).
+// moves. version is that of the change.
 func (x *Table[S]) Set(key string, s S, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	return x.set(key, s, version)
+	if altered = x.set(key, s); altered {
+		x.move(version)
+	}
+	return altered
 }
 
-// SetAll replaces the Services of some keys as one change: no Snapshot has a part of them.
+// SetAll replaces the Services of some keys as one change: no Snapshot has a part of them. The first build is one, also
+// if it has no Service.
 func (x *Table[S]) SetAll(services map[string]S, version uint64) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	altered := x.serial.Load() == 0
 	for key, s := range services {
-		x.set(key, s, version)
+		altered = x.set(key, s) || altered
+	}
+	if altered {
+		x.move(version)
 	}
 }
 
-func (x *Table[S]) set(key string, s S, version uint64) (altered bool) {
+// move takes the serial to that of a version, or one up: the version of a change may be lower than that of another
+// watch, or of an API server before it was restored, and two versions may have one serial (M4).
+func (x *Table[S]) move(version uint64) {
+	now := x.serial.Load()
+	next := now + 1
+	if version > x.version {
+		x.version = version
+		if at := serialOf(version); now == 0 || Newer(at, now) {
+			next = at
+		}
+	}
+	x.serial.Store(max(next, 1))
+}
+
+// serialOf returns the low 32 bits of a resourceVersion. A version of 2^48 or more counts nanoseconds, as GKE's do, and
+// its low bits begin again every 4.3 s: of such, serialOf returns units of 2^30, about a second each.
+func serialOf(version uint64) uint32 {
+	if version >= 1<<48 {
+		version >>= 30
+	}
+	return uint32(version)
+}
+
+func (x *Table[S]) set(key string, s S) (altered bool) {
 	var none S
 	old := x.Service(key)
 	altered = !old.Same(s)
@@ -72,9 +104,6 @@ func (x *Table[S]) set(key string, s S, version uint64) (altered bool) {
 	case old != none:
 		x.services.Delete(key)
 		x.count(key, -1)
-	}
-	if altered {
-		x.serial.Store(max(version, x.serial.Load()))
 	}
 	return altered
 }

@@ -124,16 +124,20 @@ func (j *joint[T, S]) newest(key string) (version uint64) {
 	return version
 }
 
-// first does the first build, of these Services with their versions.
+// first does the first build, of these Services with their versions. The highest of those that answer counts (M4).
 func (j *joint[T, S]) first(all iter.Seq2[string, uint64]) {
+	var none S
+	services, highest := make(map[string]S), uint64(0)
 	for key, version := range all {
-		j.put(key, version)
+		if s := j.answers(key, none); s != none {
+			services[key], highest = s, max(highest, version)
+		}
 	}
+	j.index.SetAll(services, highest)
 }
 
 // publish makes what is known of a Service the answer, and measures how long ago that was triggered, if it is known.
-// Before the first build nothing is answered. Each change moves the serial: its version may be lower than that of
-// another watch, or of an API server before it was restored (M4).
+// Before the first build nothing is answered.
 func (j *joint[T, S]) publish(key string, version uint64, trigger int64) {
 	if !j.Synced() {
 		return
@@ -143,17 +147,13 @@ func (j *joint[T, S]) publish(key string, version uint64, trigger int64) {
 		return
 	}
 	start := time.Now()
-	altered := j.put(key, max(version, j.index.Version()+1))
+	altered := j.index.Set(key, j.answers(key, j.index.Service(key)), version)
 	if d := j.rest(time.Since(start)); d > 0 {
 		j.sleep(key, d)
 	}
 	if altered && trigger != 0 {
 		programmingDuration.Observe(max(0, time.Since(time.Unix(0, trigger)).Seconds()))
 	}
-}
-
-func (j *joint[T, S]) put(key string, version uint64) (altered bool) {
-	return j.index.Set(key, j.answers(key, j.index.Service(key)), version)
 }
 
 // restAfter is how long a Service rests after an update that took that long (L3): whoever changes a large one all the

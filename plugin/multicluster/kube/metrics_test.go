@@ -24,9 +24,11 @@ func samples(t *testing.T, h prometheus.Histogram) uint64 {
 
 // hide takes Services out of an index. built returns how many of them were built again since.
 func hide(x *catalog.Table[*catalog.Service], keys ...string) (built func() int) {
+	none := make(map[string]*catalog.Service)
 	for _, key := range keys {
-		x.Set(key, nil, 0)
+		none[key] = nil
 	}
+	x.SetAll(none, 0)
 	return func() (n int) {
 		for _, key := range keys {
 			if x.Service(key) != nil {

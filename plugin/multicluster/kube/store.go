@@ -62,7 +62,7 @@ func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
 			services[key] = s.answers(key, s.index.Service(key))
 		}
 	}
-	s.index.SetAll(services, max(version, s.index.Version()+1))
+	s.index.SetAll(services, version)
 }
 
 // selected reports whether an import counts, nil for none.
