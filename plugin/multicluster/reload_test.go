@@ -225,13 +225,48 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	}
 
 	c.status.Store(hold)
-	if took := s.reload(c.corefile("c", "300ms")); took < 300*time.Millisecond {
+	start := time.Now()
+	s.keeps(c.corefile("c", "300ms"), "no complete list within 300ms")
+	if took := time.Since(start); took < 300*time.Millisecond {
 		t.Errorf("a reload without a list took %v, want startup_timeout", took)
 	}
-	if !s.ready() {
-		t.Error("a reload undoes readiness (L2)")
+	s.reload(c.corefile("b", "1h")) // it alters nothing: waiting would take an hour
+}
+
+// L1, L4: a reload whose lists the API server refuses does not put SERVFAIL in the place of answers, and is not waited
+// for.
+func TestL1ReloadThatIsRefusedKeepsAnswers(t *testing.T) {
+	c := startControl(t)
+	s := serve(t, c.corefile("a", "1h"))
+	eventually(t, "answers", func() bool { return s.rcode() == dns.RcodeNameError })
+	for status, why := range map[int32]string{
+		http.StatusForbidden:    "not allowed to list and watch ServiceImports",
+		http.StatusUnauthorized: "does not accept our credentials",
+		http.StatusNotFound:     "ServiceImports are not served by the API server",
+	} {
+		c.status.Store(status)
+		s.keeps(c.corefile("b", "1h"), why)
 	}
-	s.reload(c.corefile("c", "1h")) // it alters nothing: waiting would take an hour
+	c.status.Store(http.StatusOK)
+	s.reload(c.corefile("b", "1h"))
+}
+
+// keeps reloads a Corefile that is not taken, for that reason. The one before goes on.
+func (s *server) keeps(corefile caddy.Input, why string) {
+	s.t.Helper()
+	if _, err := s.Restart(corefile); err == nil || !strings.Contains(err.Error(), why) {
+		s.t.Fatalf("the reload: %v, want %s", err, why)
+	}
+	if got := s.rcode(); got != dns.RcodeNameError || !s.ready() {
+		s.t.Errorf("after the reload: rcode %d, the only load is ready: %v", got, s.ready())
+	}
+}
+
+// L4: all stanzas of a reload wait together.
+func TestL4StanzasWaitTogether(t *testing.T) {
+	c := startControl(t)
+	c.status.Store(hold)
+	s := serve(t, c.corefile("a", "1h")) // it has no lists either, so the reload does not need them
 	var three strings.Builder
 	for _, zone := range []string{"e.local", "f.local", "g.local"} {
 		stanza := strings.Replace(c.stanza(zone, "5s"), "multicluster", "multicluster "+zone, 1)
@@ -245,8 +280,6 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if took < 5*time.Second || again >= 5*time.Second {
 		t.Errorf("three stanzas took %v, %v of it between the last two: want startup_timeout once", took, again)
 	}
-	c.status.Store(http.StatusForbidden)
-	s.reload(c.corefile("d", "1h")) // what is refused is not waited for
 }
 
 // L2: stanzas are opened one after the other, and the ready plugin may ask in between.

@@ -3,6 +3,7 @@
 package reload
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -66,25 +67,47 @@ func (ls *Loads) Of(c *caddy.Controller) *Load {
 // Closed returns a channel that is closed when the Load is shut down.
 func (l *Load) Closed() <-chan struct{} { return l.closed }
 
+// maxWait is the most that a reload waits for lists. Meanwhile the Pod is not ready, because the ready plugin asks
+// plugins whose turn to start comes later, such as kubernetes.
+const maxWait = 10 * time.Second
+
 // Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because
-// until the last stanza is open the load before answers (L1). It does not wait for what the API server refuses. All
+// until the last stanza is open the load before answers (L1). If the API server refuses the lists, or they are not
+// complete in time, and the load before has its own, Open fails: so does the reload, and the load before goes on. All
 // stanzas wait together, from the beginning of the load.
 func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, error) {
 	w, wait, err := acquire(l, open, timeout)
 	if err != nil || !wait {
 		return w, err
 	}
+	timeout = min(timeout, maxWait)
 	over := time.After(time.Until(l.began.Add(timeout)))
-	for w.Refused() == nil {
+	for err == nil {
 		select {
 		case <-w.Wait():
 			return w, nil
 		case <-over:
-			return w, nil
+			err = fmt.Errorf("no complete list within %v: reload again when the API server answers", timeout)
 		case <-time.After(50 * time.Millisecond):
+			err = w.Refused()
 		}
 	}
+	if l.replaces() {
+		return w, err
+	}
 	return w, nil
+}
+
+// replaces reports whether a load before answers from complete lists.
+func (l *Load) replaces() bool {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	for before := range l.of.all {
+		if before != l && slices.ContainsFunc(before.opened, func(o opened) bool { return o.watch.Synced() }) {
+			return true
+		}
+	}
+	return false
 }
 
 // acquire opens a watch. wait reports whether it is new, and another instance of the server answers until it has
