@@ -30,6 +30,12 @@ type Config struct {
 	Topology                      catalog.Topology
 }
 
+// selection returns c without what only decides how objects are answered.
+func (c Config) selection() Config {
+	c.NoEndpoints, c.EndpointPodNames, c.Topology = false, false, catalog.Topology{}
+	return c
+}
+
 // Check validates c, but for its label selectors, without a request to the API server.
 func (c Config) Check() error {
 	for _, ns := range c.Namespaces {

@@ -39,13 +39,20 @@ func init() {
 	prometheus.MustRegister(gauges)
 }
 
-// gauges sum up the Watches of the process.
+// gauges sum up the Watches of the process. Of those that hold the same objects, the one with the most counts: another
+// one may have no endpoints, or may not have listed yet.
 var gauges = NewCollector(pluginName, watches.All, []Gauge{
 	{"services", "Services that answer.", "type"},
 	{"endpoints", "Addresses of ready endpoints of Headless Services by source cluster.", "source"},
 }, func(open []*Watch, set func(name string, value float64, label string)) {
 	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
+	fullest := make(map[string]*Watch) // by selection
 	for _, w := range open {
+		if other := fullest[w.selection]; other == nil || w.size() > other.size() {
+			fullest[w.selection] = w
+		}
+	}
+	for _, w := range fullest {
 		w.count(kinds, endpoints)
 	}
 	for _, kind := range []catalog.Type{catalog.ClusterSetIP, catalog.Headless} {

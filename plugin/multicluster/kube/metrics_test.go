@@ -121,6 +121,31 @@ func TestO3Metrics(t *testing.T) {
 	}
 }
 
+// TestO3StanzasOfOneSelectionCountOnce: stanzas that differ in what they make of it have watches of their own.
+func TestO3StanzasOfOneSelectionCountOnce(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	prefer, podNames, noEndpoints, labels := a.config(), a.config(), a.config(), a.config()
+	prefer.Topology.Cluster = "eu"
+	podNames.EndpointPodNames = true
+	noEndpoints.NoEndpoints = true
+	for _, c := range []Config{noEndpoints, a.config(), prefer, podNames} {
+		synced(t, open(t, c))
+	}
+	want := func(clusterSetIPs float64) {
+		t.Helper()
+		got := gaugesOf(t)
+		if got["services/ClusterSetIP"] != clusterSetIPs || got["services/Headless"] != 1 || got["endpoints/eu"] != 1 {
+			t.Errorf("gauges %v, want %v Services with an IP, one without and its endpoint", got, clusterSetIPs)
+		}
+	}
+	want(1)
+	labels.Labels = "!none"
+	labels.NoEndpoints = true
+	synced(t, open(t, labels)) // another selection
+	want(2)
+}
+
 func TestProgrammingDurationFollowsTheTrigger(t *testing.T) {
 	b := listed(t)
 	b.put(headless("db"))

@@ -141,6 +141,13 @@ func (s *store) versionOf(imp *importObject) uint64 {
 	return v
 }
 
+// size returns how many objects the store holds.
+func (s *store) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.imports) + len(s.slices) + len(s.namespaces)
+}
+
 // count adds the Services that answer by type, and the addresses of ready endpoints of Headless ones by source cluster.
 func (s *store) count(services map[catalog.Type]int, endpoints map[string]int) {
 	s.mu.Lock()

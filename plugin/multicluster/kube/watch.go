@@ -16,6 +16,7 @@ import (
 type Watch struct {
 	*Reflectors
 	*store
+	selection string // of the API server and its objects: Watches with the same one hold the same objects
 }
 
 var watches reload.Shared[*Watch]
@@ -27,15 +28,19 @@ func Open(c Config) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return watches.Open(key, func() (*Watch, error) { return start(c) })
+	selection, err := c.selection().Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	return watches.Open(key, func() (*Watch, error) { return start(c, selection) })
 }
 
 // Close releases a reference. The last one stops the Watch and waits until it has stopped.
 func (w *Watch) Close() { watches.Close(w) }
 
 // start returns a Watch whose Reflectors run.
-func start(c Config) (*Watch, error) {
-	w, resources := &Watch{store: newStore(c.NamespaceLabels != "")}, c.resources()
+func start(c Config, selection string) (*Watch, error) {
+	w, resources := &Watch{store: newStore(c.NamespaceLabels != ""), selection: selection}, c.resources()
 	w.store.topology, w.store.noEndpoints = c.Topology, c.NoEndpoints
 	var err error
 	if w.Reflectors, err = newReflectors(c, pluginName, len(resources), w.Synced); err != nil {
