@@ -707,6 +707,39 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestOurBlockStaysInACorefileThatImportsLater: an admin mounts coredns-custom after the install.
+func TestOurBlockStaysInACorefileThatImportsLater(t *testing.T) {
+	for _, mode := range []Mode{Beside, Replace} {
+		here := load(t, "testdata/kubeadm.yaml", besideService())
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		if err := r.Install(t.Context(), Wanted{Mode: mode, Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		appendTo(t.Context(), t, here, "import custom/*.server\n")
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := &s.Deployment.Spec.Template.Spec
+		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts,
+			corev1.VolumeMount{Name: "custom", MountPath: "/etc/coredns/custom"})
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "custom", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "coredns-custom"}}}})
+		if err := here.Update(t.Context(), s.Deployment); err != nil {
+			t.Fatal(err)
+		}
+		const newer = "registry.example/coredns:v2.0.0"
+		if err := r.Install(t.Context(), Wanted{Image: newer}); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		after, err := Read(t.Context(), here)
+		if err != nil || after.Custom == nil || after.Running() != newer || after.Corefile() != s.Corefile() {
+			t.Errorf("%s: %s runs, %v, and the Corefile is\n%s", mode, after.Running(), err, after.Corefile())
+		}
+	}
+}
+
 // TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back. That of a mirror may be one that the user set.
 func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	const mirror = "registry.example/k8s/coredns:v1.14.0"

@@ -124,6 +124,9 @@ func (s *State) Kept() string {
 func Install(s *State, w Wanted) (*Plan, error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: cmp.Or(w.Mode, s.Mode())}
 	d := &p.Distribution
+	if d.Forward == platform.InCustom && ours(s.Corefile()) { // since before the Corefile imported anything
+		d.Forward = platform.InCorefile
+	}
 	if p.Mode == "" {
 		p.Mode = Beside
 		if d.Replaceable {
