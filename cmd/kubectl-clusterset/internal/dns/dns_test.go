@@ -740,6 +740,23 @@ func TestOurBlockStaysInACorefileThatImportsLater(t *testing.T) {
 	}
 }
 
+// TestUninstallRemovesOurBlockFromBothPlaces: the Corefile did not import coredns-custom for a time.
+func TestUninstallRemovesOurBlockFromBothPlaces(t *testing.T) {
+	here := load(t, "testdata/aks.yaml", besideService())
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t.Context(), t, here, begin+fmt.Sprintf(sends, "53", "10.96.7.7")+end)
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil || ours(s.Corefile()) || s.Custom.Data[customKey] != "" || s.Beside != nil {
+		t.Errorf("%v, there is\n%s", err, s.Imported())
+	}
+}
+
 // TestTheClustersOwnImageIsNotOurs, which a kubeadm upgrade brings back. That of a mirror may be one that the user set.
 func TestTheClustersOwnImageIsNotOurs(t *testing.T) {
 	const mirror = "registry.example/k8s/coredns:v1.14.0"

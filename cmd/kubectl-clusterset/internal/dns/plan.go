@@ -52,15 +52,15 @@ type Plan struct {
 	Image        string
 	Objects      []*unstructured.Unstructured // ours, to apply or to delete
 	Deployment   *Change                      // the image of the cluster's CoreDNS
-	Forward      *Change                      // what gives the zone to our CoreDNS
+	Forward      []*Change                    // what gives the zone to our CoreDNS
 	ByHand       string                       // the same, if only the user can do it
 	Restart      bool                         // the cluster's CoreDNS, after Forward
 	Notes        []string
 }
 
-// changes returns what changes objects of others.
+// changes returns what changes objects of others, in the order of an install: a stock CoreDNS refuses our block.
 func (p *Plan) changes() []*Change {
-	return slices.DeleteFunc([]*Change{p.Deployment, p.Forward}, func(c *Change) bool { return c == nil })
+	return slices.DeleteFunc(append([]*Change{p.Deployment}, p.Forward...), func(c *Change) bool { return c == nil })
 }
 
 // Mode returns how our CoreDNS is installed, or "".
@@ -231,12 +231,41 @@ func (p *Plan) corefile(s *State, block string) error {
 	if p.Mode == Replace {
 		text = hide(text)
 	}
-	if text != s.Corefile() {
-		after := s.Config.DeepCopy()
-		after.Data[s.ConfigKey] = text
-		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
-	}
+	p.setCorefile(s, text)
 	return nil
+}
+
+// setCorefile plans another text of the Corefile.
+func (p *Plan) setCorefile(s *State, text string) {
+	if text == s.Corefile() {
+		return
+	}
+	after := s.Config.DeepCopy()
+	after.Data[s.ConfigKey] = text
+	p.Forward = append(p.Forward, &Change{s.Config, after})
+	p.Restart = p.Restart || !reloads(text)
+}
+
+// setCustom plans another text of our key of the ConfigMap that the Corefile imports, or "" to remove it.
+func (p *Plan) setCustom(s *State, text string) {
+	if text == s.Custom.Data[customKey] {
+		return
+	}
+	after := s.Custom.DeepCopy()
+	if after.Data == nil {
+		after.Data = map[string]string{}
+	}
+	after.Data[customKey] = text
+	if text == "" {
+		delete(after.Data, customKey)
+	}
+	c := &Change{s.Custom, after}
+	if s.Custom.ResourceVersion == "" {
+		c.Before = nil
+	}
+	p.Forward = append(p.Forward, c)
+	// AKS's manual asks for a restart; elsewhere the plugin reload reads imports again.
+	p.Restart = p.Restart || p.Distribution.Name == "AKS" || !reloads(s.Corefile())
 }
 
 func (p *Plan) beside(s *State) (err error) {
@@ -404,19 +433,7 @@ func (p *Plan) custom(s *State, block string) error {
 			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name, s.edit(s.Custom.Name))
 		}
 	}
-	if s.Custom.Data[customKey] == block {
-		return nil
-	}
-	after := s.Custom.DeepCopy()
-	if after.Data == nil {
-		after.Data = map[string]string{}
-	}
-	after.Data[customKey] = block
-	// AKS's manual asks for a restart; elsewhere the plugin reload reads imports again.
-	p.Forward, p.Restart = &Change{s.Custom, after}, p.Distribution.Name == "AKS" || !reloads(s.Corefile())
-	if s.Custom.ResourceVersion == "" {
-		p.Forward.Before = nil
-	}
+	p.setCustom(s, block)
 	return nil
 }
 
@@ -424,17 +441,10 @@ func (p *Plan) custom(s *State, block string) error {
 func Uninstall(s *State) (_ *Plan, err error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode()}
 	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
-		after := s.Custom.DeepCopy()
-		delete(after.Data, customKey)
-		p.Forward = &Change{s.Custom, after}
-		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
+		p.setCustom(s, "")
 	}
 	text := unhide(remove(s.Corefile()))
-	if text != s.Corefile() {
-		after := s.Config.DeepCopy()
-		after.Data[s.ConfigKey] = text
-		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
-	}
+	p.setCorefile(s, text)
 	if original := s.original(); original != "" {
 		after := s.Deployment.DeepCopy()
 		if s.Running() != "" {

@@ -65,30 +65,8 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			return err
 		}
 	}
-	undo := []*Change{}
-	for _, step := range []struct {
-		change *Change
-		what   string
-		verify func() error
-	}{
-		{p.Deployment, "the image", func() error { return r.rollout(ctx, s.Deployment) }},
-		{p.Forward, "the configuration", func() error { return r.effective(ctx, s, p, true) }},
-	} {
-		if step.change != nil {
-			r.Say("%s: changing %s of the cluster's DNS", r.Name, step.what)
-			if err = r.change(ctx, step.change); err == nil {
-				undo = append(undo, step.change)
-			}
-		}
-		if err == nil && step.change != nil && step.change == p.Forward {
-			err = r.restart(ctx, s, p)
-		}
-		if err == nil && r.Wait && (step.change != nil || step.what == "the configuration" && p.ByHand == "") {
-			err = step.verify()
-		}
-		if err != nil {
-			return r.rollBack(ctx, s, p, undo, err)
-		}
+	if done, err := r.carryOut(ctx, s, p); err != nil {
+		return r.rollBack(ctx, s, p, done, err)
 	}
 	for _, note := range p.Notes {
 		if !slices.Contains(shown, note) {
@@ -104,6 +82,30 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	}
 	r.Say("next: %s", r.Command("kubectl clusterset verify --with OTHER"))
 	return nil
+}
+
+// carryOut changes the cluster's DNS, and waits until it answers. It returns what it changed, also if it fails.
+func (r *Runner) carryOut(ctx context.Context, s *State, p *Plan) (done []*Change, err error) {
+	for _, c := range p.changes() {
+		what := "the configuration"
+		if c == p.Deployment {
+			what = "the image"
+		}
+		r.Say("%s: changing %s of the cluster's DNS", r.Name, what)
+		if err = r.change(ctx, c); err != nil {
+			return done, err
+		}
+		done = append(done, c)
+		if c == p.Deployment && r.Wait {
+			if err = r.rollout(ctx, s.Deployment); err != nil {
+				return done, err
+			}
+		}
+	}
+	if err = r.restart(ctx, s, p); err == nil && r.Wait && p.ByHand == "" {
+		err = r.effective(ctx, s, p, true)
+	}
+	return done, err
 }
 
 // done reports whether a step by hand is done: the cluster's DNS answers.
@@ -192,8 +194,10 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	}
 	if p.Forward != nil {
 		r.Say("%s: restoring the configuration of the cluster's DNS", r.Name)
-		if err := r.change(ctx, p.Forward); err != nil {
-			return err
+		for _, c := range p.Forward {
+			if err := r.change(ctx, c); err != nil {
+				return err
+			}
 		}
 		if err := r.restart(ctx, s, p); err != nil {
 			return err
@@ -365,7 +369,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 	r.Say("%s: rolling back: %v", r.Name, why)
 	for _, c := range slices.Backward(undo) {
 		err := r.change(ctx, &Change{c.After, c.Before})
-		if err == nil && c == p.Forward {
+		if err == nil && c != p.Deployment {
 			err = r.restart(ctx, s, p)
 		}
 		if err != nil { // the other changes stay: a stock CoreDNS does not start with our block
