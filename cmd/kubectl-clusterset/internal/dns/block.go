@@ -16,74 +16,74 @@ const Zone = "clusterset.local"
 
 const zone = Zone
 
-// The lines around our block.
+// Our block, in both modes, and the lines around it.
 const (
-	begin   = "# BEGIN clusterset-dns: kubectl clusterset dns uninstall removes this block\n"
-	end     = "# END clusterset-dns\n"
-	answers = "clusterset.local:%s {\n    errors\n    ready\n    prometheus :9153\n    multicluster\n}\n"
-	sends   = "clusterset.local:%s {\n    errors\n    cache {\n        success 9984 5\n        denial 9984 1\n    }\n" +
-		"    forward . %s\n}\n"
+	begin        = "# BEGIN clusterset-dns: kubectl clusterset dns uninstall removes this block\n"
+	end          = "# END clusterset-dns\n"
+	answerBlock  = "clusterset.local:%s {\n    errors\n    ready\n    prometheus :9153\n    multicluster\n}\n"
+	forwardBlock = "clusterset.local:%s {\n    errors\n    cache {\n        success 9984 5\n" +
+		"        denial 9984 1\n    }\n    forward . %s\n}\n"
 )
 
 // The option of the plugin kubernetes that leaves imported slices out, which would add PTR names to cluster.local. The
-// plugin refuses !=. The comment tells our line from one that the user wrote, which unhide keeps.
+// plugin refuses !=. The mark tells our line from one that the user wrote, which stays.
 const (
-	hides   = "labels endpointslice.kubernetes.io/managed-by notin (" + kube.Manager + ")"
-	hidesBy = " # BY clusterset-dns"
+	hideOption = "labels endpointslice.kubernetes.io/managed-by notin (" + kube.Manager + ")"
+	hideMark   = " # BY clusterset-dns"
 )
 
 var (
 	kubernetesBlock = regexp.MustCompile(`(?m)^[ \t]*kubernetes[ \t][^{}#\n]*\{[ \t]*\n[^{}]*`)
 	// The option multicluster answers from imported slices, and labels are the user's.
 	notHidden = regexp.MustCompile(`(?m)^[ \t]*(labels|multicluster)\b`)
-	hidden    = regexp.MustCompile(`(?m)^[ \t]*` + regexp.QuoteMeta(hides+hidesBy) + `\n`)
+	hidden    = regexp.MustCompile(`(?m)^[ \t]*` + regexp.QuoteMeta(hideOption+hideMark) + `\n`)
 )
 
-// hide returns the Corefile with our option as the first one of each block kubernetes that has no labels.
-func hide(text string) string {
+// hideImported returns the Corefile with our option as the first one of each block kubernetes that has no labels.
+func hideImported(text string) string {
 	return kubernetesBlock.ReplaceAllStringFunc(text, func(block string) string {
 		line, options, _ := strings.Cut(block, "\n")
 		if notHidden.MatchString(options) {
 			return block
 		}
 		indent := options[:len(options)-len(strings.TrimLeft(options, " \t"))]
-		return line + "\n" + indent + hides + hidesBy + "\n" + options
+		return line + "\n" + indent + hideOption + hideMark + "\n" + options
 	})
 }
 
-// unhide returns a Corefile without what hide added.
-func unhide(text string) string { return hidden.ReplaceAllString(text, "") }
+// unhideImported returns a Corefile without what hideImported added.
+func unhideImported(text string) string { return hidden.ReplaceAllString(text, "") }
 
-// has reports whether a Corefile that parses has such a server block.
-func has(text string, is func(corefile.Block) bool) bool {
+// anyBlock reports whether a Corefile that parses has such a server block.
+func anyBlock(text string, is func(corefile.Block) bool) bool {
 	c, err := corefile.Parse(text)
 	return err == nil && slices.ContainsFunc(c.Blocks, is)
 }
 
-// shown reports whether the plugin kubernetes answers PTR from imported slices.
-func shown(text string) bool {
-	return has(text, func(b corefile.Block) bool {
+// showsImported reports whether the plugin kubernetes answers PTR from imported slices.
+func showsImported(text string) bool {
+	return anyBlock(text, func(b corefile.Block) bool {
 		return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool {
 			return l.Option("multicluster") == nil && !slices.Contains(l.Values("labels"), "("+kube.Manager+")")
 		})
 	})
 }
 
-// with returns the Corefile with our block at its end, in place of an earlier one. If another block answers the zone
-// with our plugin, it adds none. If another block serves the zone differently, it fails.
+// withBlock returns the Corefile with our block at its end, in place of an earlier one. If another block answers the
+// zone with our plugin, it adds none. If another block serves the zone differently, it fails.
 //
 // The block stays where it is if nothing changes. With --replace, a block that the user extended stays while it answers
 // the zone.
-func with(text, block string) (string, error) {
+func withBlock(text, block string) (string, error) {
 	if strings.Contains(text, begin+block+end) {
 		return text, nil
 	}
 	address, _, _ := strings.Cut(block, "{")
-	if strings.Contains(block, "multicluster") && ours(text) && answered(text, anyKey) &&
-		strings.Contains(text, address) {
+	answers := strings.Contains(block, "multicluster")
+	if answers && hasOurBlock(text) && answersZone(text, anyKey) && strings.Contains(text, address) {
 		return text, nil
 	}
-	text = remove(text)
+	text = withoutBlock(text)
 	c, err := corefile.Parse(text)
 	if err != nil {
 		return "", err
@@ -94,7 +94,7 @@ func with(text, block string) (string, error) {
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
 		served := b.Stanza("multicluster", zone) != nil
-		if served && strings.Contains(block, "multicluster") {
+		if served && answers {
 			return text, nil
 		}
 		if forZone(*b) || served {
@@ -108,8 +108,8 @@ func with(text, block string) (string, error) {
 	return text + begin + block + end, nil
 }
 
-// remove returns a Corefile without our block, as it was before but for a missing line break at its end.
-func remove(text string) string {
+// withoutBlock returns a Corefile without our block, as it was before but for a missing line break at its end.
+func withoutBlock(text string) string {
 	before, rest, found := strings.Cut(text, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
@@ -118,15 +118,15 @@ func remove(text string) string {
 	return before + after
 }
 
-// answered reports whether a line multicluster of a Corefile answers the zone, in a block with such a key.
-func answered(text string, is func(corefile.Key) bool) bool {
-	return has(text, func(b corefile.Block) bool {
+// answersZone reports whether a line multicluster of a Corefile answers the zone, in a block with such a key.
+func answersZone(text string, is func(corefile.Key) bool) bool {
+	return anyBlock(text, func(b corefile.Block) bool {
 		return b.Stanza("multicluster", zone) != nil && slices.ContainsFunc(b.Keys, is)
 	})
 }
 
-// runsOurs reports whether a server block has one of our plugins: a stock CoreDNS refuses those, for any zone.
-func runsOurs(b corefile.Block) bool {
+// hasOurPlugin reports whether a server block has one of our plugins: a stock CoreDNS refuses those, for any zone.
+func hasOurPlugin(b corefile.Block) bool {
 	return len(b.All("multicluster"))+len(b.All("multicluster_external")) > 0
 }
 
@@ -135,8 +135,8 @@ func anyKey(corefile.Key) bool { return true }
 // plain53 reports whether a key is of plain DNS at port 53, where our Deployment listens.
 func plain53(k corefile.Key) bool { return k.Scheme == "" && k.Port == "53" }
 
-// serves reports whether a Corefile has a server block for the zone.
-func serves(text string) bool { return has(text, forZone) }
+// servesZone reports whether a Corefile has a server block for the zone.
+func servesZone(text string) bool { return anyBlock(text, forZone) }
 
 func forZone(b corefile.Block) bool {
 	return slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
@@ -152,8 +152,8 @@ func sentTo(text string) []string {
 	return nil
 }
 
-// ours reports whether a text has our block.
-func ours(text string) bool { return remove(text) != text }
+// hasOurBlock reports whether a text has a block between our lines.
+func hasOurBlock(text string) bool { return withoutBlock(text) != text }
 
 // port returns the port of the root zone's block. A Service may map port 53 to another one.
 func port(text string) string {

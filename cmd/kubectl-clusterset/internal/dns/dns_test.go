@@ -251,27 +251,27 @@ func golden(t *testing.T, name, got string) {
 // TestTheCorefileIsRestoredByteForByte, whatever is at its end; but a missing line break there is added.
 func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
 	for _, text := range []string{"", ".:53 {\n reload\n}\n", ".:53 {\n reload\n}", ".:53 {\n reload\n}\n\n# end\n"} {
-		block := fmt.Sprintf(answers, "53")
-		changed, err := with(text, block)
+		block := fmt.Sprintf(answerBlock, "53")
+		changed, err := withBlock(text, block)
 		if err != nil || !strings.Contains(changed, block) || !strings.HasPrefix(changed, text) {
 			t.Fatalf("%q becomes %q: %v", text, changed, err)
 		}
-		if again, err := with(changed, block); err != nil || again != changed {
+		if again, err := withBlock(changed, block); err != nil || again != changed {
 			t.Errorf("twice, %q becomes %q: %v", text, again, err)
 		}
-		for _, block := range []string{block, fmt.Sprintf(sends, "53", "10.0.0.2")} {
-			first, _ := with(text, block)
-			if again, err := with(first+"other:53 {\n}\n", block); err != nil || again != first+"other:53 {\n}\n" {
+		for _, block := range []string{block, fmt.Sprintf(forwardBlock, "53", "10.0.0.2")} {
+			first, _ := withBlock(text, block)
+			if again, err := withBlock(first+"other:53 {\n}\n", block); err != nil || again != first+"other:53 {\n}\n" {
 				t.Errorf("what others appended moves our block: %q, %v", again, err)
 			}
 		}
 		if text != "" {
 			text = strings.TrimSuffix(text, "\n") + "\n"
 		}
-		if got := remove(changed); got != text {
+		if got := withoutBlock(changed); got != text {
 			t.Errorf("%q is restored as %q", text, got)
 		}
-		if got := remove(changed + "other:53 {\n}\n"); got != text+"other:53 {\n}\n" {
+		if got := withoutBlock(changed + "other:53 {\n}\n"); got != text+"other:53 {\n}\n" {
 			t.Errorf("what others appended is lost: %q", got)
 		}
 	}
@@ -286,21 +286,21 @@ func TestImportedSlicesAreHiddenFromClusterLocal(t *testing.T) {
 		text  string // "" if it stays
 		shown bool
 	}{
-		open + "ttl 30\n" + end:                        {open + hides + hidesBy + "\nttl 30\n" + end, false},
-		open + end:                                     {open + "    " + hides + hidesBy + "\n" + end, false},
-		open + hides + "\n" + end:                      {"", false}, // by the user
+		open + "ttl 30\n" + end:                        {open + hideOption + hideMark + "\nttl 30\n" + end, false},
+		open + end:                                     {open + "    " + hideOption + hideMark + "\n" + end, false},
+		open + hideOption + "\n" + end:                 {"", false}, // by the user
 		open + "labels a=b\n" + end:                    {"", true},
 		open + both + end:                              {"", false},
 		open + "multicluster clusterset.local\n" + end: {"", false},
 		".:53 {\n kubernetes cluster.local\n}\n":       {"", true},
 		".:53 {\n forward . 10.0.0.1\n}\n":             {"", false},
 	} {
-		got := hide(text)
-		if got != cmp.Or(want.text, text) || hide(got) != got || shown(got) != want.shown {
-			t.Errorf("%q becomes %q, shown %v", text, got, shown(got))
+		got := hideImported(text)
+		if got != cmp.Or(want.text, text) || hideImported(got) != got || showsImported(got) != want.shown {
+			t.Errorf("%q becomes %q, shown %v", text, got, showsImported(got))
 		}
-		if unhide(got) != text {
-			t.Errorf("%q is restored as %q", text, unhide(got))
+		if unhideImported(got) != text {
+			t.Errorf("%q is restored as %q", text, unhideImported(got))
 		}
 	}
 }
@@ -313,11 +313,11 @@ func TestABlockOfOthersIsNotChanged(t *testing.T) {
 		"clusterset.local:53 {\n forward . 10.0.0.1\n}\n":       false,
 		"clusterset.local {\n kubernetes clusterset.local\n}\n": false,
 	} {
-		got, err := with(text, fmt.Sprintf(answers, "53"))
+		got, err := withBlock(text, fmt.Sprintf(answerBlock, "53"))
 		if (err == nil) != ok || ok && got != text {
 			t.Errorf("%q becomes %q: %v", text, got, err)
 		}
-		if _, err := with(text, fmt.Sprintf(sends, "53", "10.0.0.2")); err == nil {
+		if _, err := withBlock(text, fmt.Sprintf(forwardBlock, "53", "10.0.0.2")); err == nil {
 			t.Errorf("a forward is added to %q", text)
 		}
 	}
@@ -493,7 +493,7 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 		"ours":                  {manifest.FieldManager, "", true, ""},
 		"of others":             {"kubectl", "", false, ""},
 		"of others, and needed": {"kubectl", byHand, false, ""},
-		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
+		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answerBlock, "53"),
 			false, "and remove the line multicluster or multicluster_external, or the server block"},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
 		"ours, and needed for another zone": {manifest.FieldManager,
@@ -536,7 +536,7 @@ func TestOurImageStaysWhileTheCorefileNeedsIt(t *testing.T) {
 	if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "needs our image and rights") {
 		t.Errorf("it ends with %v", err)
 	}
-	if s, err := Read(t.Context(), here); err != nil || s.Running() != image || !ours(s.Corefile()) {
+	if s, err := Read(t.Context(), here); err != nil || s.Running() != image || !hasOurBlock(s.Corefile()) {
 		t.Errorf("it runs %q, %v", s.Running(), err)
 	}
 }
@@ -593,25 +593,25 @@ func setCorefile(t *testing.T, c *cluster.Cluster, text string) {
 // TestOptionsInOurBlockStay: users give it some, as docs/corefile.md says. A block that does not answer is repaired.
 func TestOptionsInOurBlockStay(t *testing.T) {
 	const own = ".:53 {\n reload\n}\n"
-	block := fmt.Sprintf(answers, "53")
-	installed, err := with(own, block)
+	block := fmt.Sprintf(answerBlock, "53")
+	installed, err := withBlock(own, block)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const line, withOption = "    multicluster\n", "    multicluster {\n        prefer local west\n    }\n"
 	edited := strings.Replace(installed, line, withOption, 1)
-	if got, err := with(edited, block); err != nil || got != edited {
+	if got, err := withBlock(edited, block); err != nil || got != edited {
 		t.Errorf("%q, %v", got, err)
 	}
 	for name, broken := range map[string]string{
 		"mistyped":     strings.Replace(installed, line, "    multiclutser\n", 1),
 		"another port": strings.Replace(edited, "clusterset.local:53 ", "clusterset.local:54 ", 1),
 	} {
-		if got, err := with(broken, block); err != nil || got != installed {
+		if got, err := withBlock(broken, block); err != nil || got != installed {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if got := remove(edited); got != own {
+	if got := withoutBlock(edited); got != own {
 		t.Errorf("removed: %q", got)
 	}
 	config := &corev1.ConfigMap{Data: map[string]string{"Corefile": edited}}
@@ -672,7 +672,7 @@ func TestThePortIsThatOfPlainDNS(t *testing.T) {
 
 // TestACorefileThatCoreDNSRefusesIsNotChanged: it would not apply our block.
 func TestACorefileThatCoreDNSRefusesIsNotChanged(t *testing.T) {
-	got, err := with(".:53 {\n reload\n}\n. {\n errors\n}\n", fmt.Sprintf(answers, "53"))
+	got, err := withBlock(".:53 {\n reload\n}\n. {\n errors\n}\n", fmt.Sprintf(answerBlock, "53"))
 	if err == nil || !strings.Contains(err.Error(), "two server blocks of the Corefile are for .:53") {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -747,12 +747,12 @@ func TestUninstallRemovesOurBlockFromBothPlaces(t *testing.T) {
 	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
 		t.Fatal(err)
 	}
-	appendTo(t.Context(), t, here, begin+fmt.Sprintf(sends, "53", "10.96.7.7")+end)
+	appendTo(t.Context(), t, here, begin+fmt.Sprintf(forwardBlock, "53", "10.96.7.7")+end)
 	if err := r.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Read(t.Context(), here)
-	if err != nil || ours(s.Corefile()) || s.Custom.Data[customKey] != "" || s.Beside != nil {
+	if err != nil || hasOurBlock(s.Corefile()) || s.Custom.Data[customKey] != "" || s.Beside != nil {
 		t.Errorf("%v, there is\n%s", err, s.Imported())
 	}
 }
@@ -917,7 +917,7 @@ func TestWhatAnInterruptedRunLeftIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := Read(t.Context(), here)
-	if err != nil || s.Service != nil || s.BesideConfig != nil || ours(s.Corefile()) {
+	if err != nil || s.Service != nil || s.BesideConfig != nil || hasOurBlock(s.Corefile()) {
 		t.Errorf("there is %v, %v", s.Service, err)
 	}
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: besideNamespace}},

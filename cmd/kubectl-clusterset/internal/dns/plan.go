@@ -66,7 +66,7 @@ func (p *Plan) changes() []*Change {
 // Mode returns how our CoreDNS is installed, or "".
 func (s *State) Mode() Mode {
 	switch {
-	case s.original() != "" || ours(s.Corefile()) && answered(s.Corefile(), anyKey):
+	case s.original() != "" || hasOurBlock(s.Corefile()) && answersZone(s.Corefile(), anyKey):
 		return Replace
 	case s.Beside != nil:
 		return Beside
@@ -124,7 +124,7 @@ func (s *State) Kept() string {
 func Install(s *State, w Wanted) (*Plan, error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: cmp.Or(w.Mode, s.Mode())}
 	d := &p.Distribution
-	if d.Forward == platform.InCustom && ours(s.Corefile()) { // since before the Corefile imported anything
+	if d.Forward == platform.InCustom && hasOurBlock(s.Corefile()) { // since before the Corefile imported anything
 		d.Forward = platform.InCorefile
 	}
 	if p.Mode == "" {
@@ -169,11 +169,11 @@ func Install(s *State, w Wanted) (*Plan, error) {
 func (p *Plan) hint(s *State) {
 	text := s.Corefile()
 	if p.Mode == Replace {
-		text = hide(text)
+		text = hideImported(text)
 	}
-	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Step == "" && shown(text) {
+	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Step == "" && showsImported(text) {
 		p.Notes = append(p.Notes, "so that exports add no PTR names to the cluster's own zone, give the block of "+
-			"kubernetes in the Corefile the line "+hides+"; "+report.DocsReverse)
+			"kubernetes in the Corefile the line "+hideOption+"; "+report.DocsReverse)
 	}
 }
 
@@ -212,7 +212,7 @@ func (p *Plan) replace(s *State) (err error) {
 		}
 		p.Deployment = &Change{d, after}
 	}
-	return p.corefile(s, fmt.Sprintf(answers, port(s.Corefile())))
+	return p.corefile(s, fmt.Sprintf(answerBlock, port(s.Corefile())))
 }
 
 // withImage returns the Deployment with another image.
@@ -224,12 +224,12 @@ func (s *State) withImage(image string) *appsv1.Deployment {
 
 // corefile changes the Corefile.
 func (p *Plan) corefile(s *State, block string) error {
-	text, err := with(s.Corefile(), block)
+	text, err := withBlock(s.Corefile(), block)
 	if err != nil {
 		return report.WithRemedy(err, "correct it first: "+s.edit(s.Config.Name))
 	}
 	if p.Mode == Replace {
-		text = hide(text)
+		text = hideImported(text)
 	}
 	p.setCorefile(s, text)
 	return nil
@@ -274,7 +274,7 @@ func (p *Plan) beside(s *State) (err error) {
 		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
 	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
-	} else if s.BesideConfig != nil && answered(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
+	} else if s.BesideConfig != nil && answersZone(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
 		p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
 			return o.GetKind() == "ConfigMap"
 		})
@@ -283,7 +283,7 @@ func (p *Plan) beside(s *State) (err error) {
 	if slices.Equal(s.upstreams(&p.Distribution), to) {
 		return nil
 	}
-	block := fmt.Sprintf(sends, port(s.Corefile()), strings.Join(to, " "))
+	block := fmt.Sprintf(forwardBlock, port(s.Corefile()), strings.Join(to, " "))
 	switch p.Distribution.Forward {
 	case platform.InCorefile:
 		return p.corefile(s, block)
@@ -308,7 +308,7 @@ func (s *State) upstreams(owner *platform.Platform) (out []string) {
 		}
 	case owner.Step == platform.Stubs:
 		out = s.stubDomains()[zone]
-	case !ours(s.Imported()):
+	case !hasOurBlock(s.Imported()):
 		out = sentTo(s.Imported())
 	}
 	return out
@@ -393,7 +393,7 @@ func (s *State) Cache() (*platform.Platform, report.Step) { return s.cache(s.Mod
 
 func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	c := platform.CacheOf(&s.Objects)
-	if c == nil || c.Step == platform.Stubs && s.stubbed(mode) || serves(s.NodeFile) {
+	if c == nil || c.Step == platform.Stubs && s.stubbed(mode) || servesZone(s.NodeFile) {
 		return nil, report.Step{}
 	}
 	to := s.address()
@@ -425,11 +425,11 @@ func forwarded(by, remedy string) error {
 
 // custom adds a key to the ConfigMap that the Corefile imports.
 func (p *Plan) custom(s *State, block string) error {
-	if serves(s.Corefile()) {
+	if servesZone(s.Corefile()) {
 		return forwarded("the Corefile", s.edit(s.Config.Name))
 	}
 	for key, there := range s.Custom.Data {
-		if key == customKey && there != "" && !ours(there) || key != customKey && serves(there) {
+		if key == customKey && there != "" && !hasOurBlock(there) || key != customKey && servesZone(there) {
 			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name, s.edit(s.Custom.Name))
 		}
 	}
@@ -440,10 +440,10 @@ func (p *Plan) custom(s *State, block string) error {
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (_ *Plan, err error) {
 	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode()}
-	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
+	if s.Custom != nil && hasOurBlock(s.Custom.Data[customKey]) {
 		p.setCustom(s, "")
 	}
-	text := unhide(remove(s.Corefile()))
+	text := unhideImported(withoutBlock(s.Corefile()))
 	p.setCorefile(s, text)
 	if original := s.original(); original != "" {
 		after := s.Deployment.DeepCopy()
@@ -456,7 +456,7 @@ func Uninstall(s *State) (_ *Plan, err error) {
 	gives := func(o *unstructured.Unstructured) bool { // rights to the cluster's own CoreDNS; others share the role
 		return o.GetName() == "clusterset-dns:coredns" && (o.GetKind() == "ClusterRoleBinding" || p.Mode == "")
 	}
-	if has(text, runsOurs) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gives)) {
+	if anyBlock(text, hasOurPlugin) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gives)) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
 			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
 			"of our plugins that this command did not add, and it needs our image and rights")
