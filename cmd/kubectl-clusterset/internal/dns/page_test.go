@@ -138,6 +138,21 @@ func TestAStepHasNoPlaceholder(t *testing.T) {
 	}
 }
 
+// TestKopsGetsNoCorefileOfReplace: it would apply that with its own image, which refuses our plugin.
+func TestKopsGetsNoCorefileOfReplace(t *testing.T) {
+	s, err := Read(t.Context(), load(t, "testdata/kops.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[Mode]bool{Replace: false, Beside: true} {
+		p, err := Install(s, Wanted{Mode: mode, Image: image})
+		if got := strings.Join(p.Notes, "\n"); err != nil || strings.Contains(got, "externalCoreFile") != want ||
+			!strings.Contains(got, "run this command again after it") {
+			t.Errorf("%s: %s, %v", mode, got, err)
+		}
+	}
+}
+
 // TestACacheOnOneOfManyNodesIsSeen: not all nodes are read, and node pools differ.
 func TestACacheOnOneOfManyNodesIsSeen(t *testing.T) {
 	last := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "z", Labels: map[string]string{

@@ -144,11 +144,11 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, err
 	}
 	p.cache(s)
-	if d.Step != "" && d.Forward != platform.ByHand {
-		if reason, _, _ := strings.Cut(d.Step, ":"); p.Mode == Replace && strings.Contains(d.Step, noAddress) {
-			d.Step = reason + ": run this command again after it"
+	if d.Warning != "" {
+		if p.Mode == Beside && d.Remedy != "" {
+			d.Warning += ", or " + s.fill(d.Remedy, "")
 		}
-		p.Notes = append(p.Notes, s.fill(d.Step, ""))
+		p.Notes = append(p.Notes, d.Warning)
 	}
 	p.hint(s)
 	if p.Mode == Replace {
@@ -171,7 +171,7 @@ func (p *Plan) hint(s *State) {
 	if p.Mode == Replace {
 		text = hideImported(text)
 	}
-	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Step == "" && showsImported(text) {
+	if d := &p.Distribution; d.Forward == platform.InCorefile && d.Warning == "" && showsImported(text) {
 		p.Notes = append(p.Notes, "so that exports add no PTR names to the cluster's own zone, give the block of "+
 			"kubernetes in the Corefile the line "+hideOption+"; "+report.DocsReverse)
 	}

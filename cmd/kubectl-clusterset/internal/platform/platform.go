@@ -35,17 +35,18 @@ const LabelLocalDNS = "kubernetes.azure.com/localdns-state"
 // AnnotationImage has the image of the cluster's CoreDNS that ours replaced.
 const AnnotationImage = "clusterset-dns.io/original-image"
 
-// Platform is a row of the table.
+// Platform is a row of the table. In its Step and Remedy, CLUSTERIP is the address of our CoreDNS, BLOCK a server block
+// that forwards the zone to it, and STUBS a command that adds that to the stub domains.
 type Platform struct {
 	Name     string
 	Evidence string
 	Forward  Place
 	// Replaceable says that nobody restores the Deployment's image.
 	Replaceable bool
-	// Step is for its owner: by hand, what gives the zone to our CoreDNS, else what is left to do. CLUSTERIP is the
-	// address of our CoreDNS, BLOCK a server block that forwards the zone to it, and STUBS a command that adds that to
-	// the stub domains.
+	// Step is what gives the zone to our CoreDNS by hand.
 	Step string
+	// Warning says who restores the Corefile, and what to do then. Remedy makes a forward to our CoreDNS last.
+	Warning, Remedy string
 
 	is func(*Objects) bool
 }
@@ -138,25 +139,26 @@ servers:
 	{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke, Step: Stubs},
 	{
 		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
-		is:   func(o *Objects) bool { return o.coreDNS() && o.runs("Talos") },
-		Step: "talosctl upgrade-k8s restores Talos's Corefile: run this command again after it",
+		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("Talos") },
+		Warning: "talosctl upgrade-k8s restores Talos's Corefile: run this command again after it",
 	},
 	{
 		Name: "Kubespray", Evidence: "DaemonSet nodelocaldns", Forward: InCorefile,
-		is: func(o *Objects) bool { return o.coreDNS() && o.kubespray() },
-		Step: "the next run of the playbook restores the Corefile: set the variable coredns_external_zones, too: " +
-			"[{zones: [clusterset.local], nameservers: [CLUSTERIP], cache: 5}]",
+		is:      func(o *Objects) bool { return o.coreDNS() && o.kubespray() },
+		Warning: "the next run of the playbook restores the Corefile: run this command again after it",
+		Remedy: "set the variable coredns_external_zones: [{zones: [clusterset.local], nameservers: [CLUSTERIP], " +
+			"cache: 5}]",
 	},
 	{
 		Name: "kops", Evidence: "label addon.kops.k8s.io/name of Deployment coredns", Forward: InCorefile,
-		is: func(o *Objects) bool { return o.coreDNS() && o.Mark("addon.kops.k8s.io/name") != "" },
-		Step: "the next kops update restores the Corefile: put this one into spec.kubeDNS.externalCoreFile of the " +
-			"Cluster, too",
+		is:      func(o *Objects) bool { return o.coreDNS() && o.Mark("addon.kops.k8s.io/name") != "" },
+		Warning: "the next kops update restores the Corefile: run this command again after it",
+		Remedy:  "put this one into spec.kubeDNS.externalCoreFile of the Cluster",
 	},
 	{
 		Name: "k0s", Evidence: "kubelet versions with +k0s", Forward: InCorefile,
-		is:   func(o *Objects) bool { return o.coreDNS() && o.runs("+k0s") },
-		Step: "k0s restores its Corefile when its controller restarts: run this command again after it",
+		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("+k0s") },
+		Warning: "k0s restores its Corefile when its controller restarts: run this command again after it",
 	},
 	{
 		Name: "CoreDNS of an add-on", Forward: InCorefile,
@@ -164,13 +166,13 @@ servers:
 		is: func(o *Objects) bool {
 			return o.coreDNS() && o.Mark("app.kubernetes.io/managed-by", "addonmanager.kubernetes.io/mode") != ""
 		},
-		Step: "its next upgrade may remove the block: run this command again after it",
+		Warning: "its next upgrade may remove the block: run this command again after it",
 	},
 	{
 		Name: "CoreDNS of GitOps", Forward: InCorefile,
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Argo CD, Flux or kapp",
 		is:       func(o *Objects) bool { return o.coreDNS() && o.Mark(GitOps...) != "" },
-		Step:     "its owner may restore what it has: put the change into its source, too",
+		Warning:  "its owner may restore what it has: put the change into its source, too",
 	},
 	{
 		Name: "kubeadm", Evidence: "Deployment coredns with the image of kubeadm, and no sign of another owner",
@@ -231,8 +233,6 @@ func Of(o *Objects) Platform {
 		p.Forward = InCustom
 	case p.Forward == InCustom && o.Custom == nil:
 		p.Forward = ByHand
-	case p.Forward == InCustom:
-		p.Step = ""
 	}
 	return p
 }
