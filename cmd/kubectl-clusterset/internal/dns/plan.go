@@ -314,7 +314,8 @@ func (s *State) upstreams(owner *platform.Platform) (out []string) {
 	return out
 }
 
-// noAddress stands for the address of our CoreDNS until its Service exists.
+// noAddress stands for the address of our CoreDNS in the plan of a first install, which is made before the Service
+// exists. Runner.Install plans again when it does.
 const noAddress = "CLUSTERIP"
 
 // address returns that of our CoreDNS beside the cluster's DNS.
@@ -331,11 +332,6 @@ func clusterIPs(s *corev1.Service) []string {
 		return nil
 	}
 	return s.Spec.ClusterIPs
-}
-
-// hold returns the notes of a plan without those that need an address that our CoreDNS does not have yet.
-func (p *Plan) hold() []string {
-	return slices.DeleteFunc(slices.Clone(p.Notes), func(note string) bool { return strings.Contains(note, noAddress) })
 }
 
 // fill returns a step for this cluster.

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,16 +40,14 @@ type Runner struct {
 
 // Install installs our CoreDNS. If the new configuration does not answer within Timeout, Install restores what was.
 func (r *Runner) Install(ctx context.Context, w Wanted) error {
-	s, p, err := r.plan(ctx, func(s *State) (*Plan, error) { return Install(s, w) })
+	install := func(s *State) (*Plan, error) { return Install(s, w) }
+	s, p, err := r.plan(ctx, install)
 	if err != nil {
 		return err
 	}
 	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
 		p.Image)
-	if p.Mode == Beside && cmp.Or(r.DryRun, cluster.DryRunNone) == cluster.DryRunNone { // besideRuns finds the address
-		p.Notes = p.hold()
-	}
-	shown := p.Notes
+	announced := p.Notes
 	if done, err := r.announce(ctx, s, p, "apply"); done || err != nil {
 		return err
 	}
@@ -60,8 +57,12 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			return err
 		}
 	}
-	if p.Mode == Beside {
-		if s, p, err = r.besideRuns(ctx, w, s); err != nil {
+	if p.Mode == Beside { // only now a first install has an address: plan again, with it in place of CLUSTERIP
+		before := s
+		if s, p, err = r.plan(ctx, install); err == nil && r.Wait {
+			err = r.besideRuns(ctx, before, s, p)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		return r.rollBack(ctx, s, p, done, err)
 	}
 	for _, note := range p.Notes {
-		if !slices.Contains(shown, note) {
+		if !slices.Contains(announced, note) { // it has the address
 			report.Note(r.Out, "!", note, "")
 		}
 	}
@@ -404,14 +405,11 @@ func (r *Runner) logsAt(s *State) string {
 	return out
 }
 
-// besideRuns waits until our own Deployment answers, and plans again with the address of its Service.
-func (r *Runner) besideRuns(ctx context.Context, w Wanted, was *State) (*State, *Plan, error) {
-	s, p, err := r.plan(ctx, func(s *State) (*Plan, error) { return Install(s, w) })
-	if err != nil || !r.Wait {
-		return s, p, err
-	}
+// besideRuns waits until our own Deployment answers. If it does not, it gets back the image that it had before.
+func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) error {
 	look := "describe pods"
-	if err = r.rollout(ctx, s.Beside); err == nil {
+	err := r.rollout(ctx, s.Beside)
+	if err == nil {
 		look = "logs deployment/" + besideName
 		var selector labels.Selector
 		if selector, err = metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector); err == nil {
@@ -419,29 +417,29 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted, was *State) (*State, 
 		}
 	}
 	if err == nil {
-		return s, p, nil
+		return nil
 	}
-	if old := was.Running(); old != "" && old != p.Image {
-		return nil, nil, r.takeBack(ctx, was, p.Image, err)
+	if old := before.Running(); old != "" && old != p.Image {
+		return r.takeBack(ctx, before, p.Image, err)
 	}
 	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
 	if change, _ := s.owner(); change != "" {
 		remedy += "; if it lacks a right or an object: " + change
 	}
-	return nil, nil, report.WithRemedy(err, remedy)
+	return report.WithRemedy(err, remedy)
 }
 
 // takeBack gives our own Deployment the image that it had before this one, and returns why with a remedy.
-func (r *Runner) takeBack(ctx context.Context, was *State, image string, why error) error {
+func (r *Runner) takeBack(ctx context.Context, before *State, image string, why error) error {
 	why = report.WithRemedy(why, chooseImage(why)+"; then run the command again")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	failed := was.Beside.DeepCopy()
+	failed := before.Beside.DeepCopy()
 	failed.Spec.Template.Spec.Containers[0].Image = image
-	if err := r.change(ctx, &Change{failed, was.Beside}); err != nil {
+	if err := r.change(ctx, &Change{failed, before.Beside}); err != nil {
 		return errors.Join(why, fmt.Errorf("rolling back: %w", err))
 	}
-	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, was.Running())
+	r.Say("%s: rolled back: our CoreDNS has image %s again", r.Name, before.Running())
 	return why
 }
 
