@@ -616,7 +616,7 @@ func TestOptionsInOurBlockStay(t *testing.T) {
 	}
 	config := &corev1.ConfigMap{Data: map[string]string{"Corefile": edited}}
 	s := &State{Objects: platform.Objects{Config: config}, ConfigKey: "Corefile"}
-	if got := s.Mode(); got != Replace {
+	if got := s.Installed(); got != Replace {
 		t.Errorf("where the image was ours before, the mode is %q", got)
 	}
 }

@@ -9,12 +9,10 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -36,8 +34,8 @@ const customKey = "clusterset.server"
 
 // Wanted is what the user asked for. Zero values mean that Install decides.
 type Wanted struct {
-	Mode    Mode
-	Image   string
+	Mode    Mode   // by default what is installed, or what suits the platform
+	Image   string // by default Release, or what is installed
 	Release string // the image of this version's release, "" if this version is none
 	NoWait  bool   // nobody waits until the image has rolled out
 }
@@ -63,78 +61,18 @@ func (p *Plan) changes() []*Change {
 	return slices.DeleteFunc(append([]*Change{p.Deployment}, p.Forward...), func(c *Change) bool { return c == nil })
 }
 
-// Mode returns how our CoreDNS is installed, or "".
-func (s *State) Mode() Mode {
-	switch {
-	case s.original() != "" || hasOurBlock(s.Corefile()) && answersZone(s.Corefile(), anyKey):
-		return Replace
-	case s.Beside != nil:
-		return Beside
-	}
-	return ""
-}
-
-// original returns the image that ours replaced, or "".
-func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
-
-// owner returns how others change and remove our CoreDNS beside the cluster's DNS, or "" if it is not theirs.
-func (s *State) owner() (change, remove string) {
-	if s.Beside == nil {
-		return "", ""
-	}
-	if change, remove = facts.Release(s.Beside); change != "" {
-		return change, remove
-	}
-	for _, key := range platform.GitOps {
-		verb, name := "label", s.Beside.Labels[key]
-		if name == "" {
-			verb, name = "annotate", s.Beside.Annotations[key]
-		}
-		if source := "the source of " + name + " in Argo CD, Flux or kapp"; name != "" {
-			return "edit " + source, "remove it from " + source + "; if nothing applies it any more, first: " +
-				s.flags.Here("kubectl -n "+besideNamespace+" "+verb+" deployment "+besideName+" "+key+"-")
-		}
-	}
-	return "", ""
-}
-
-// Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
-func (s *State) Running() string {
-	switch s.Mode() {
-	case Replace:
-		c := s.container() // a Corefile that no Deployment mounts may have our block
-		if c != nil && c.Image != s.original() && !platform.Stock.MatchString(c.Image) {
-			return c.Image
-		}
-	case Beside:
-		return s.Beside.Spec.Template.Spec.Containers[0].Image
-	}
-	return ""
-}
-
-// Kept returns the image that Install keeps if it gets none, or "". An upgrade may have brought one without our mark.
-func (s *State) Kept() string {
-	if s.Mode() == Replace && s.original() == "" {
-		return ""
-	}
-	return s.Running()
-}
-
 // Install returns what is missing for the zone to be answered, or why it cannot be. Without changes, it is installed.
 func Install(s *State, w Wanted) (*Plan, error) {
-	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: cmp.Or(w.Mode, s.Mode())}
-	d := &p.Distribution
+	d, installed, byDefault := platform.Of(&s.Objects), s.Installed(), Beside
+	if d.Replaceable {
+		byDefault = Replace
+	}
 	if d.Forward == platform.InCustom && hasOurBlock(s.Corefile()) { // since before the Corefile imported anything
 		d.Forward = platform.InCorefile
 	}
-	if p.Mode == "" {
-		p.Mode = Beside
-		if d.Replaceable {
-			p.Mode = Replace
-		}
-	}
-	if was := s.Mode(); was != "" && was != p.Mode {
-		return nil, report.Fail("first: "+s.flags.Here(uninstall), "our CoreDNS is installed with --%s", was)
+	p := &Plan{Distribution: d, Mode: cmp.Or(w.Mode, installed, byDefault)}
+	if installed != "" && installed != p.Mode {
+		return nil, report.Fail("first: "+s.flags.Here(uninstall), "our CoreDNS is installed with --%s", installed)
 	}
 	if p.Image = cmp.Or(w.Image, w.Release, s.Kept()); p.Image == "" {
 		return nil, report.Fail("--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages,
@@ -143,30 +81,33 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
 	}
-	p.cache(s)
-	if d.Warning != "" {
+	p.noteCache(s)
+	if note := d.Warning; note != "" {
 		if p.Mode == Beside && d.Remedy != "" {
-			d.Warning += ", or " + s.fill(d.Remedy, "")
+			note += ", or " + s.fill(d.Remedy, "", s.address())
 		}
-		p.Notes = append(p.Notes, d.Warning)
+		p.Notes = append(p.Notes, note)
 	}
-	p.hint(s)
-	if p.Mode == Replace {
-		if err := p.replace(s); err != nil || !w.NoWait || p.Deployment == nil || p.Forward == nil {
-			return p, err
-		}
+	p.noteReverseNames(s)
+	if p.Mode == Beside {
+		return p, p.beside(s)
+	}
+	if err := p.replace(s); err != nil {
+		return nil, err
+	}
+	if w.NoWait && p.Deployment != nil && p.Forward != nil {
 		remedy := "omit --wait=false"
-		if s.Mode() == "" { // else --beside is refused
+		if installed == "" { // else --beside is refused
 			remedy += ", or use --beside"
 		}
 		return nil, report.Fail(remedy, "--wait=false: the configuration would change before the new image has "+
 			"rolled out, and a Pod of the old image that restarts meanwhile would not start")
 	}
-	return p, p.beside(s)
+	return p, nil
 }
 
-// hint says how to keep imported slices out of the cluster's own zone, if nobody restores the Corefile.
-func (p *Plan) hint(s *State) {
+// noteReverseNames says how to keep imported slices out of the cluster's own zone, if nobody restores the Corefile.
+func (p *Plan) noteReverseNames(s *State) {
 	text := s.Corefile()
 	if p.Mode == Replace {
 		text = hideImported(text)
@@ -199,7 +140,7 @@ func (p *Plan) replace(s *State) (err error) {
 	if p.Objects, err = objects(manifest.CoreDNS, ""); err != nil {
 		return err
 	}
-	for _, o := range p.Objects {
+	for _, o := range p.Objects { // the binding is for the account that the cluster's CoreDNS has
 		if subjects, found, _ := unstructured.NestedSlice(o.Object, "subjects"); found {
 			subjects[0].(map[string]any)["name"] = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
 			_ = unstructured.SetNestedSlice(o.Object, subjects, "subjects") // it was there
@@ -212,7 +153,7 @@ func (p *Plan) replace(s *State) (err error) {
 		}
 		p.Deployment = &Change{d, after}
 	}
-	return p.corefile(s, fmt.Sprintf(answerBlock, port(s.Corefile())))
+	return p.addToCorefile(s, fmt.Sprintf(answerBlock, port(s.Corefile())))
 }
 
 // withImage returns the Deployment with another image.
@@ -222,8 +163,8 @@ func (s *State) withImage(image string) *appsv1.Deployment {
 	return after.Deployment
 }
 
-// corefile changes the Corefile.
-func (p *Plan) corefile(s *State, block string) error {
+// addToCorefile plans a Corefile with our block.
+func (p *Plan) addToCorefile(s *State, block string) error {
 	text, err := withBlock(s.Corefile(), block)
 	if err != nil {
 		return report.WithRemedy(err, "correct it first: "+s.edit(s.Config.Name))
@@ -244,6 +185,25 @@ func (p *Plan) setCorefile(s *State, text string) {
 	after.Data[s.ConfigKey] = text
 	p.Forward = append(p.Forward, &Change{s.Config, after})
 	p.Restart = p.Restart || !reloads(text)
+}
+
+// addToCustom plans our key of the ConfigMap that the Corefile imports. It fails if another program has given the zone
+// to a DNS server of its own: two for one zone stop CoreDNS, or one of them has no effect.
+func (p *Plan) addToCustom(s *State, block string) error {
+	taken := func(by, configMap string) error {
+		return report.Fail("remove it first: "+s.edit(configMap),
+			"%s serves %s already, and this command did not add it", by, zone)
+	}
+	if servesZone(s.Corefile()) {
+		return taken("the Corefile", s.Config.Name)
+	}
+	for key, there := range s.Custom.Data {
+		if key == customKey && there != "" && !hasOurBlock(there) || key != customKey && servesZone(there) {
+			return taken("key "+key+" of ConfigMap "+s.Custom.Name, s.Custom.Name)
+		}
+	}
+	p.setCustom(s, block)
+	return nil
 }
 
 // setCustom plans another text of our key of the ConfigMap that the Corefile imports, or "" to remove it.
@@ -268,106 +228,44 @@ func (p *Plan) setCustom(s *State, text string) {
 	p.Restart = p.Restart || p.Distribution.Name == "AKS" || !reloads(s.Corefile())
 }
 
-func (p *Plan) beside(s *State) (err error) {
+func (p *Plan) beside(s *State) error {
 	if change, _ := s.owner(); change != "" {
 		p.Image = s.Running()
 		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
-	} else if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
-		return err
-	} else if s.BesideConfig != nil && answersZone(s.BesideConfig.Data["Corefile"], plain53) { // with the user's options
-		p.Objects = slices.DeleteFunc(p.Objects, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "ConfigMap"
-		})
+		return p.forward(s)
 	}
+	all, err := objects(manifest.Beside, p.Image)
+	if err != nil {
+		return err
+	}
+	answers := s.BesideConfig != nil && answersZone(s.BesideConfig.Data["Corefile"], plain53)
+	p.Objects = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		return answers && o.GetKind() == "ConfigMap" // it has the user's options
+	})
+	return p.forward(s)
+}
+
+// forward has the cluster's DNS forward the zone to our CoreDNS beside it.
+func (p *Plan) forward(s *State) error {
 	to := s.address()
-	if slices.Equal(s.upstreams(&p.Distribution), to) {
+	if slices.Equal(s.upstreams(&p.Distribution), to) { // its owner has done it
 		return nil
 	}
 	block := fmt.Sprintf(forwardBlock, port(s.Corefile()), strings.Join(to, " "))
 	switch p.Distribution.Forward {
 	case platform.InCorefile:
-		return p.corefile(s, block)
+		return p.addToCorefile(s, block)
 	case platform.InCustom:
-		err = p.custom(s, begin+block+end)
-	default:
-		p.ByHand = s.fill(p.Distribution.Step, block)
+		return p.addToCustom(s, begin+block+end)
 	}
-	return err
+	p.ByHand = s.fill(p.Distribution.Step, block, to)
+	return nil
 }
 
-// upstreams returns the servers to which the owner of the cluster's DNS has given the zone.
-func (s *State) upstreams(owner *platform.Platform) (out []string) {
-	switch {
-	case s.Operator != nil:
-		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
-		for _, v := range servers {
-			server, _ := v.(map[string]any)
-			if zones, _, _ := unstructured.NestedStringSlice(server, "zones"); slices.Contains(zones, zone) {
-				out, _, _ = unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
-			}
-		}
-	case owner.Step == platform.Stubs:
-		out = s.stubDomains()[zone]
-	case !hasOurBlock(s.Imported()):
-		out = sentTo(s.Imported())
-	}
-	return out
-}
-
-// noAddress stands for the address of our CoreDNS in the plan of a first install, which is made before the Service
-// exists. Runner.Install plans again when it does.
-const noAddress = "CLUSTERIP"
-
-// address returns that of our CoreDNS beside the cluster's DNS.
-func (s *State) address() []string {
-	if to := clusterIPs(s.Service); len(to) > 0 {
-		return to
-	}
-	return []string{noAddress}
-}
-
-// clusterIPs returns those of a Service that may not exist.
-func clusterIPs(s *corev1.Service) []string {
-	if s == nil {
-		return nil
-	}
-	return s.Spec.ClusterIPs
-}
-
-// fill returns a step for this cluster.
-func (s *State) fill(step, block string) string {
-	return s.fillFor(step, block, s.address())
-}
-
-// fillFor is fill for DNS servers of these addresses.
-func (s *State) fillFor(step, block string, to []string) string {
+// fill returns a step of the table of platforms for this cluster, with the DNS servers that get the zone.
+func (s *State) fill(step, block string, to []string) string {
 	return strings.NewReplacer("BLOCK", block, noAddress, strings.Join(to, ", "), "STUBS", s.flags.Step(s.stubs(to))).
 		Replace(step)
-}
-
-// stubDomains returns those of kube-dns.
-func (s *State) stubDomains() map[string][]string {
-	var domains map[string][]string
-	if s.KubeDNS != nil {
-		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
-	}
-	if domains == nil {
-		domains = map[string][]string{}
-	}
-	return domains
-}
-
-// stubbed reports whether kube-dns's stubDomains give the zone to servers that answer it: the cluster's DNS, and with
-// Beside ours. Without an address of either, any servers count.
-func (s *State) stubbed(mode Mode) bool {
-	right := clusterIPs(s.Upstream)
-	if mode == Beside {
-		right = slices.Concat(right, clusterIPs(s.Service))
-	}
-	to := s.stubDomains()[zone]
-	return len(to) > 0 && (len(right) == 0 || !slices.ContainsFunc(to, func(server string) bool {
-		return !slices.Contains(right, server)
-	}))
 }
 
 // stubs returns the step that adds the zone to kube-dns's stubDomains.
@@ -385,9 +283,9 @@ func (s *State) stubs(to []string) report.Step {
 
 // Cache returns what answers Pods in front of the cluster's DNS without the zone, or nil; and its step, if that is one
 // command.
-func (s *State) Cache() (*platform.Platform, report.Step) { return s.cache(s.Mode()) }
+func (s *State) Cache() (*platform.Platform, report.Step) { return s.cacheFor(s.Installed()) }
 
-func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
+func (s *State) cacheFor(mode Mode) (*platform.Platform, report.Step) {
 	c := platform.CacheOf(&s.Objects)
 	if c == nil || c.Step == platform.Stubs && s.stubbed(mode) || servesZone(s.NodeFile) {
 		return nil, report.Step{}
@@ -400,42 +298,23 @@ func (s *State) cache(mode Mode) (*platform.Platform, report.Step) {
 	if c.Step == platform.Stubs {
 		do = s.stubs(to)
 	}
-	if c.Step = s.fillFor(c.Step, "", to); mode != Beside && strings.Contains(c.Step, noAddress) {
+	if c.Step = s.fill(c.Step, "", to); mode != Beside && strings.Contains(c.Step, noAddress) {
 		c.Step, do = "send "+zone+" where it sends the cluster's own domain", report.Step{}
 	}
 	return c, do
 }
 
-// cache says how what answers Pods in front of the cluster's DNS gets the zone.
-func (p *Plan) cache(s *State) {
-	if c, _ := s.cache(p.Mode); c != nil && p.Distribution.Step != platform.Stubs { // which serve both
+// noteCache says how what answers Pods in front of the cluster's DNS gets the zone. kube-dns and the node cache both
+// read stubDomains, so the step for kube-dns is enough.
+func (p *Plan) noteCache(s *State) {
+	if c, _ := s.cacheFor(p.Mode); c != nil && p.Distribution.Step != platform.Stubs {
 		p.Notes = append(p.Notes, c.Name+": "+c.Step+"; "+report.DocsNodeLocal)
 	}
 }
 
-// forwarded is the error for a zone that another program has given to a DNS server of its own: two for one zone stop
-// CoreDNS, or one of them has no effect.
-func forwarded(by, remedy string) error {
-	return report.Fail("remove it first: "+remedy, "%s serves %s already, and this command did not add it", by, zone)
-}
-
-// custom adds a key to the ConfigMap that the Corefile imports.
-func (p *Plan) custom(s *State, block string) error {
-	if servesZone(s.Corefile()) {
-		return forwarded("the Corefile", s.edit(s.Config.Name))
-	}
-	for key, there := range s.Custom.Data {
-		if key == customKey && there != "" && !hasOurBlock(there) || key != customKey && servesZone(there) {
-			return forwarded("key "+key+" of ConfigMap "+s.Custom.Name, s.edit(s.Custom.Name))
-		}
-	}
-	p.setCustom(s, block)
-	return nil
-}
-
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (_ *Plan, err error) {
-	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Mode()}
+	p := &Plan{Distribution: platform.Of(&s.Objects), Mode: s.Installed()}
 	if s.Custom != nil && hasOurBlock(s.Custom.Data[customKey]) {
 		p.setCustom(s, "")
 	}
@@ -449,41 +328,47 @@ func Uninstall(s *State) (_ *Plan, err error) {
 		delete(after.Annotations, platform.AnnotationImage)
 		p.Deployment = &Change{s.Deployment, after}
 	}
-	gives := func(o *unstructured.Unstructured) bool { // rights to the cluster's own CoreDNS; others share the role
+	// Replace bound the role to the cluster's CoreDNS. The role alone shows nothing if our CoreDNS beside has it, too.
+	gaveRights := func(o *unstructured.Unstructured) bool {
 		return o.GetName() == "clusterset-dns:coredns" && (o.GetKind() == "ClusterRoleBinding" || p.Mode == "")
 	}
-	if anyBlock(text, hasOurPlugin) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gives)) {
+	if anyBlock(text, hasOurPlugin) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gaveRights)) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
 			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
 			"of our plugins that this command did not add, and it needs our image and rights")
 	}
-	if p.Mode == Replace {
+	switch p.Mode {
+	case Replace:
 		p.Objects, err = manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
-		return p, err
+	case Beside:
+		err = p.removeBeside(s)
+	default:
+		p.Objects = s.Applied
 	}
-	if p.Mode == Beside {
-		from := p.forwarders(s)
-		_, others := s.owner()
-		if len(from) > 0 && others == "" {
-			return nil, report.Fail("remove that first; then run the command again",
-				"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))
-		}
-		if s.Config == nil && s.Operator == nil && p.Distribution.Step != platform.Stubs { // it cannot be read
-			from = append(from, "the cluster's DNS")
-		}
-		if len(from) > 0 {
-			p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
-		}
-		if others != "" {
-			p.Notes = append(p.Notes, "our CoreDNS stays: "+others)
-			return p, nil
-		}
-		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
-		p.Objects = append(all, s.Applied...)
-		return p, err
+	return p, err
+}
+
+// removeBeside plans to delete our CoreDNS beside the cluster's DNS, unless others applied it.
+func (p *Plan) removeBeside(s *State) error {
+	from := p.forwarders(s)
+	_, removeAtOwner := s.owner()
+	if len(from) > 0 && removeAtOwner == "" {
+		return report.Fail("remove that first; then run the command again",
+			"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))
 	}
-	p.Objects = s.Applied
-	return p, nil
+	if s.Config == nil && s.Operator == nil && p.Distribution.Step != platform.Stubs { // it cannot be read
+		from = append(from, "the cluster's DNS")
+	}
+	if len(from) > 0 {
+		p.ByHand = "first remove what forwards " + zone + " from " + strings.Join(from, " and from ")
+	}
+	if removeAtOwner != "" {
+		p.Notes = append(p.Notes, "our CoreDNS stays: "+removeAtOwner)
+		return nil
+	}
+	all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
+	p.Objects = append(all, s.Applied...)
+	return err
 }
 
 // forwarders returns what forwards the zone to our CoreDNS beside the cluster's DNS, and only the user can change.

@@ -18,16 +18,6 @@ import (
 // Asker sends one question to a Pod and returns the answer.
 type Asker func(ctx context.Context, pod *corev1.Pod, port int32, question *miekg.Msg) (*miekg.Msg, error)
 
-// versionQuestion is one that our CoreDNS alone answers.
-func versionQuestion() *miekg.Msg {
-	return new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT)
-}
-
-// refused says what came in place of an answer.
-func refused(m *miekg.Msg) string {
-	return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[m.Rcode], zone)
-}
-
 // ready reports whether a Pod should answer. A Pod that crashes, or whose node is lost, is in the phase Running, too.
 func ready(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -111,11 +111,8 @@ func (r *Runner) carryOut(ctx context.Context, s *State, p *Plan) (done []*Chang
 
 // done reports whether a step by hand is done: the cluster's DNS answers.
 func (r *Runner) done(ctx context.Context, s *State) bool {
-	if !r.Wait {
-		return false
-	}
 	namespace, selector, port := s.servers()
-	if selector == nil { // DNS runs elsewhere
+	if !r.Wait || selector == nil { // DNS runs elsewhere
 		return false
 	}
 	done, _, err := r.askAll(ctx, namespace, selector, port, "", true)
@@ -374,8 +371,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, p *Plan, undo []*Change
 			err = r.restart(ctx, s, p)
 		}
 		if err != nil { // the other changes stay: a stock CoreDNS does not start with our block
-			err = fmt.Errorf("rolling back: %w", err)
-			return errors.Join(why, report.WithRemedy(err, r.Command(uninstall)))
+			return errors.Join(why, report.WithRemedy(fmt.Errorf("rolling back: %w", err), r.Command(uninstall)))
 		}
 	}
 	return report.Fail(remedy, "%w; the previous configuration of the cluster's DNS was restored", why)
@@ -517,12 +513,13 @@ func (r *Runner) askAll(ctx context.Context, namespace string, selector labels.S
 
 // askPod returns what a Pod does instead of answering as wanted, or "".
 func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain string, want bool) string {
-	version, err := r.Ask(ctx, p, port, versionQuestion())
+	onlyOursAnswers := new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT)
+	version, err := r.Ask(ctx, p, port, onlyOursAnswers)
 	switch got := err == nil && len(version.Answer) > 0; {
 	case err != nil:
 		return err.Error()
 	case got != want && want:
-		return refused(version)
+		return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[version.Rcode], zone)
 	case got != want:
 		return "still answers for " + zone
 	}

@@ -4,7 +4,9 @@
 package dns
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"path"
 	"slices"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -38,18 +41,15 @@ const (
 // State is what a cluster has for DNS. Objects that do not exist are nil.
 type State struct {
 	platform.Objects
-	ConfigKey string             // of the Corefile in Config
-	KubeDNS   *corev1.ConfigMap  // kube-dns, which kube-dns and NodeLocal DNSCache read, and CoreDNS does not
-	NodeFile  string             // the Corefile of NodeLocal DNSCache
-	Upstream  *corev1.Service    // where NodeLocal DNSCache reaches the cluster's DNS
-	Beside    *appsv1.Deployment // ours
-	Service   *corev1.Service    // ours
-
-	BesideConfig *corev1.ConfigMap // that of Beside
-
-	// Applied are objects that this program applied, for either mode, and that exist. Only Uninstall knows them.
-	Applied []*unstructured.Unstructured
-	flags   report.Flags // for remedies
+	ConfigKey    string                       // of the Corefile in Config
+	KubeDNS      *corev1.ConfigMap            // which kube-dns and NodeLocal DNSCache read, and CoreDNS does not
+	NodeFile     string                       // the Corefile of NodeLocal DNSCache
+	Upstream     *corev1.Service              // where NodeLocal DNSCache reaches the cluster's DNS
+	Beside       *appsv1.Deployment           // ours
+	Service      *corev1.Service              // ours
+	BesideConfig *corev1.ConfigMap            // that of Beside
+	Applied      []*unstructured.Unstructured // what this program applied, for either mode; only Uninstall reads it
+	flags        report.Flags                 // for remedies
 }
 
 // Read reads the State of a cluster.
@@ -74,12 +74,7 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 	s.Upstream, errs[4] = read[*corev1.Service](ctx, c, kubeSystem, "kube-dns-upstream")
 	s.BesideConfig, errs[5] = read[*corev1.ConfigMap](ctx, c, besideNamespace, besideName)
 	errs[6] = s.readNodeLocal(ctx, c)
-	for _, err := range errs {
-		if err != nil {
-			return nil, c.Failed(err, "reading what the cluster has for DNS")
-		}
-	}
-	return s, nil
+	return s, c.Failed(cmp.Or(errs[:]...), "reading what the cluster has for DNS")
 }
 
 // readNodeLocal reads NodeLocal DNSCache, whatever its DaemonSet is called.
@@ -108,14 +103,10 @@ func (s *State) readNodeLocal(ctx context.Context, c *cluster.Cluster) error {
 }
 
 // ReadCorefile reads the Deployment, its Corefile, and what the Corefile imports from a ConfigMap.
-func ReadCorefile(ctx context.Context, c *cluster.Cluster) (*State, error) {
-	s := &State{}
-	var err error
-	if s.Deployment, err = deployment(ctx, c); err != nil {
-		return nil, err
-	}
-	if s.Deployment == nil {
-		return s, nil
+func ReadCorefile(ctx context.Context, c *cluster.Cluster) (s *State, err error) {
+	s = &State{}
+	if s.Deployment, err = deployment(ctx, c); err != nil || s.Deployment == nil {
+		return s, err
 	}
 	name, key := corefileOf(&s.Deployment.Spec.Template.Spec)
 	if name == "" {
@@ -277,7 +268,8 @@ func (s *State) container() *corev1.Container {
 	return nil
 }
 
-// servers returns how to find the Pods of the cluster's DNS, and the TCP port that they listen on.
+// servers returns how to find the Pods of the cluster's DNS, and the TCP port that they listen on. The selector is nil
+// if DNS runs elsewhere.
 func (s *State) servers() (namespace string, selector labels.Selector, port int32) {
 	if s.Operator != nil {
 		return "openshift-dns", labels.SelectorFromSet(labels.Set{
@@ -286,10 +278,7 @@ func (s *State) servers() (namespace string, selector labels.Selector, port int3
 	if s.Deployment == nil {
 		return "", nil, 0
 	}
-	selector, err := metav1.LabelSelectorAsSelector(s.Deployment.Spec.Selector)
-	if err != nil {
-		return "", nil, 0
-	}
+	selector, _ = metav1.LabelSelectorAsSelector(s.Deployment.Spec.Selector) // which the API server has checked
 	return s.Deployment.Namespace, selector, tcpPort(s.Deployment)
 }
 
@@ -303,4 +292,125 @@ func tcpPort(d *appsv1.Deployment) int32 {
 		}
 	}
 	return 53
+}
+
+// Installed returns how our CoreDNS is installed, or "".
+func (s *State) Installed() Mode {
+	switch {
+	case s.original() != "" || hasOurBlock(s.Corefile()) && answersZone(s.Corefile(), anyKey):
+		return Replace
+	case s.Beside != nil:
+		return Beside
+	}
+	return ""
+}
+
+// original returns the image that ours replaced, or "".
+func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
+
+// owner returns how to change and to remove our CoreDNS beside the cluster's DNS, if others applied it; else two "".
+func (s *State) owner() (change, remove string) {
+	if s.Beside == nil {
+		return "", ""
+	}
+	if change, remove = facts.Release(s.Beside); change != "" {
+		return change, remove
+	}
+	for _, key := range platform.GitOps {
+		verb, name := "label", s.Beside.Labels[key]
+		if name == "" {
+			verb, name = "annotate", s.Beside.Annotations[key]
+		}
+		if source := "the source of " + name + " in Argo CD, Flux or kapp"; name != "" {
+			return "edit " + source, "remove it from " + source + "; if nothing applies it any more, first: " +
+				s.flags.Here("kubectl -n "+besideNamespace+" "+verb+" deployment "+besideName+" "+key+"-")
+		}
+	}
+	return "", ""
+}
+
+// Running returns the image of our CoreDNS, or "". After a kubeadm upgrade, the cluster's own image is back.
+func (s *State) Running() string {
+	switch s.Installed() {
+	case Replace:
+		c := s.container() // a Corefile that no Deployment mounts may have our block
+		if c != nil && c.Image != s.original() && !platform.Stock.MatchString(c.Image) {
+			return c.Image
+		}
+	case Beside:
+		return s.Beside.Spec.Template.Spec.Containers[0].Image
+	}
+	return ""
+}
+
+// Kept returns the image that Install keeps if it gets none, or "". An upgrade may have brought one without our mark.
+func (s *State) Kept() string {
+	if s.Installed() == Replace && s.original() == "" {
+		return ""
+	}
+	return s.Running()
+}
+
+// upstreams returns the servers to which the owner of the cluster's DNS has given the zone.
+func (s *State) upstreams(owner *platform.Platform) (out []string) {
+	switch {
+	case s.Operator != nil:
+		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+		for _, v := range servers {
+			server, _ := v.(map[string]any)
+			if zones, _, _ := unstructured.NestedStringSlice(server, "zones"); slices.Contains(zones, zone) {
+				out, _, _ = unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
+			}
+		}
+	case owner.Step == platform.Stubs:
+		out = s.stubDomains()[zone]
+	case !hasOurBlock(s.Imported()):
+		out = sentTo(s.Imported())
+	}
+	return out
+}
+
+// noAddress stands for the address of our CoreDNS in the plan of a first install, which is made before the Service
+// exists. Runner.Install plans again when it does.
+const noAddress = "CLUSTERIP"
+
+// address returns that of our CoreDNS beside the cluster's DNS.
+func (s *State) address() []string {
+	if to := clusterIPs(s.Service); len(to) > 0 {
+		return to
+	}
+	return []string{noAddress}
+}
+
+// clusterIPs returns those of a Service that may not exist.
+func clusterIPs(s *corev1.Service) []string {
+	if s == nil {
+		return nil
+	}
+	return s.Spec.ClusterIPs
+}
+
+// stubDomains returns those of kube-dns.
+func (s *State) stubDomains() map[string][]string {
+	var domains map[string][]string
+	if s.KubeDNS != nil {
+		_ = json.Unmarshal([]byte(s.KubeDNS.Data["stubDomains"]), &domains) // what cannot be read has no effect
+	}
+	if domains == nil {
+		domains = map[string][]string{}
+	}
+	return domains
+}
+
+// stubbed reports whether kube-dns's stubDomains give the zone to servers that answer it: the cluster's DNS, and with
+// Beside ours. Without an address of either, any servers count.
+func (s *State) stubbed(mode Mode) bool {
+	right := clusterIPs(s.Upstream)
+	if mode == Beside {
+		right = slices.Concat(right, clusterIPs(s.Service))
+	}
+	to := s.stubDomains()[zone]
+	return len(to) > 0 && (len(right) == 0 || !slices.ContainsFunc(to, func(server string) bool {
+		return !slices.Contains(right, server)
+	}))
 }
