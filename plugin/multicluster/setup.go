@@ -8,7 +8,7 @@ import (
 	"github.com/coredns/coredns/plugin"
 )
 
-// loads have the watches of our stanzas.
+// loads are the loads of the Corefile, whose watches stay open over a reload.
 var loads = reload.New()
 
 func init() { plugin.Register(pluginName, setup) }

@@ -12,7 +12,7 @@ import (
 	"github.com/coredns/coredns/plugin"
 )
 
-// loads have the watches of our stanzas.
+// loads are the loads of the Corefile, whose watches stay open over a reload.
 var loads = reload.New()
 
 func init() { plugin.Register(pluginName, setup) }
@@ -22,10 +22,10 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	unset := e.Nameservers == nil
+	defaulted := e.Nameservers == nil // read before the startup hook of authority.Setup, which fills them
 	authority.Setup(c, &e.Stanza, loads, e, func() (*watch, error) { return openWatch(e.Config) })
 	c.OnStartup(func() error {
-		if unset {
+		if defaulted {
 			log.Warningf("The name server of %s has addresses %v, which clients outside may not reach: set nameserver",
 				strings.Join(e.Origins, " "), e.Nameservers)
 		}
