@@ -151,10 +151,7 @@ func (c *Cluster) Deployment(ctx context.Context, name string) (*appsv1.Deployme
 // Container returns the first container of a Deployment in clusterset-system, or nil if there is no Deployment.
 func (c *Cluster) Container(ctx context.Context, deployment string) (*corev1.Container, error) {
 	d, err := c.Deployment(ctx, deployment)
-	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return nil, err
-	}
-	return &d.Spec.Template.Spec.Containers[0], nil
+	return facts.Container(d), err
 }
 
 // Server is what an API server reports about itself.

@@ -5,6 +5,7 @@ package facts
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,10 +44,11 @@ func TooOld(v string) bool {
 // Version returns the tag of the image of a Deployment's first container: "" without a Deployment, "unknown" without a
 // tag.
 func Version(d *appsv1.Deployment) string {
-	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+	c := Container(d)
+	if c == nil {
 		return ""
 	}
-	return Tag(d.Spec.Template.Spec.Containers[0].Image)
+	return Tag(c.Image)
 }
 
 // Tag returns the tag of an image: "" for none, "unknown" for one without.
@@ -59,6 +61,65 @@ func Tag(image string) string {
 		return ""
 	}
 	return "unknown"
+}
+
+// Container returns the first container of a Deployment, or nil.
+func Container(d *appsv1.Deployment) *corev1.Container {
+	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return nil
+	}
+	return &d.Spec.Template.Spec.Containers[0]
+}
+
+// mounted is where deploy/member mounts the kubeconfig of the agent's Secret.
+const mounted = "/etc/clusterset/hub/kubeconfig"
+
+// OwnCredentials returns the file with the agent's credentials for the hub if that is not in its Secret, else "".
+func OwnCredentials(agent *appsv1.Deployment) string {
+	if file := Flag(agent, "hub-kubeconfig"); file != mounted {
+		return file
+	}
+	return ""
+}
+
+// Flag returns the value of a flag of the first container, the last one if it is given several times, or "".
+func Flag(d *appsv1.Deployment, flag string) (out string) {
+	eachFlag(d, func(name, value string, _ []string) {
+		if name == flag {
+			out = value
+		}
+	})
+	return out
+}
+
+// OtherFlags returns the flags of the first container, with their values, except these.
+func OtherFlags(d *appsv1.Deployment, except ...string) (out []string) {
+	eachFlag(d, func(name, _ string, args []string) {
+		if !slices.Contains(except, name) {
+			out = append(out, args...)
+		}
+	})
+	return out
+}
+
+// eachFlag calls do for each flag of the first container, with the one or two arguments that it consists of.
+func eachFlag(d *appsv1.Deployment, do func(name, value string, args []string)) {
+	c := Container(d)
+	if c == nil {
+		return
+	}
+	for i := 0; i < len(c.Args); i++ {
+		first := i
+		name, value, whole := strings.Cut(strings.TrimLeft(c.Args[i], "-"), "=")
+		if !strings.HasPrefix(c.Args[i], "-") {
+			continue // the command
+		}
+		if !whole && i+1 < len(c.Args) && !strings.HasPrefix(c.Args[i+1], "-") {
+			i++
+			value = c.Args[i]
+		}
+		do(name, value, c.Args[first:i+1])
+	}
 }
 
 // Release returns how to change and to remove the Helm release that installed an object, or "" if none did. Flux

@@ -39,9 +39,6 @@ const (
 	tokenKey      = "token"
 )
 
-// mounted is where deploy/member mounts the Secret's kubeconfig.
-const mounted = "/etc/clusterset/hub/kubeconfig"
-
 // credentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
 func (j *join) credentials(ctx context.Context) error {
 	if j.file != "" {

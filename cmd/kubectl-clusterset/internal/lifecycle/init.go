@@ -98,15 +98,15 @@ func (o *Options) next() string {
 
 // renderHub returns what is applied.
 func (o *Options) renderHub(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
-	runs, err := o.Hub.Container(ctx, manifest.HubDeployment(o.HubNamespace))
+	runs, err := o.Hub.Deployment(ctx, manifest.HubDeployment(o.HubNamespace))
 	if err != nil {
 		return nil, err
 	}
-	image, err := o.image(runs)
+	image, err := o.image(facts.Container(runs))
 	if err != nil {
 		return nil, err
 	}
-	values := manifest.Values{Namespace: o.HubNamespace, Image: image, Args: extraArgs(runs, "hub-namespace")}
+	values := manifest.Values{Namespace: o.HubNamespace, Image: image, Args: facts.OtherFlags(runs, "hub-namespace")}
 	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
 		some, err := manifest.Render(folder, values)
 		if err != nil {

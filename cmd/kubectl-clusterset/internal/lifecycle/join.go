@@ -190,8 +190,8 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
-	agent, err := c.Container(ctx, manifest.AgentDeployment)
-	s.hubNamespace = cmp.Or(valueOf(agent, "hub-namespace"), known.Status.HubNamespace)
+	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
+	s.hubNamespace = cmp.Or(facts.Flag(agent, "hub-namespace"), known.Status.HubNamespace)
 	return s, err
 }
 
@@ -420,11 +420,11 @@ func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 
 // render fills what join applies on both sides. Arguments that somebody added to the agent stay.
 func (j *join) render(ctx context.Context) error {
-	runs, err := j.Member.Container(ctx, manifest.AgentDeployment)
+	runs, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}
-	has := runs
+	has := facts.Container(runs)
 	if has == nil && j.Image == "" && j.Release == "" { // a build without a release: the version that the hub has
 		if has, err = j.Hub.Container(ctx, manifest.HubDeployment(j.HubNamespace)); err != nil {
 			return err
@@ -435,15 +435,14 @@ func (j *join) render(ctx context.Context) error {
 		return err
 	}
 	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image}
-	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, extraArgs(runs, "cluster-id", "hub-kubeconfig",
-		"hub-namespace")...)
-	if file := valueOf(runs, "hub-kubeconfig"); file != "" && file != mounted {
-		j.file = file
-		values.Args = append(values.Args, "--hub-kubeconfig="+file) // the last one counts
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, facts.OtherFlags(runs, "cluster-id",
+		"hub-kubeconfig", "hub-namespace")...)
+	if j.file = facts.OwnCredentials(runs); j.file != "" {
+		values.Args = append(values.Args, "--hub-kubeconfig="+j.file) // the last one counts
 		if j.Renew || j.HubServer != "" || j.TokenLifetime != 0 {
 			return report.Fail("change them where the file comes from: "+report.DocsTokens, "--renew, --hub-server "+
 				"and --token-lifetime are for Secret %s/%s, but the agent of %s has its credentials in %s",
-				kube.SystemNamespace, clusterset.SecretHub, j.Member.Name, file)
+				kube.SystemNamespace, clusterset.SecretHub, j.Member.Name, j.file)
 		}
 	}
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {

@@ -169,45 +169,6 @@ func (o *Options) image(runs *corev1.Container) (string, error) {
 		report.DocsImages, "this build of kubectl-clusterset has no released image")
 }
 
-// extraArgs returns the flags of the running container, with their values, except those in set.
-func extraArgs(runs *corev1.Container, set ...string) (out []string) {
-	eachFlag(runs, func(name, _ string, args []string) {
-		if !slices.Contains(set, name) {
-			out = append(out, args...)
-		}
-	})
-	return out
-}
-
-// valueOf returns the value of a flag of the running container, or "".
-func valueOf(runs *corev1.Container, flag string) (out string) {
-	eachFlag(runs, func(name, value string, _ []string) {
-		if name == flag {
-			out = value
-		}
-	})
-	return out
-}
-
-// eachFlag calls do for each flag of the running container, with the one or two arguments that it consists of.
-func eachFlag(runs *corev1.Container, do func(name, value string, args []string)) {
-	if runs == nil {
-		return
-	}
-	for i := 0; i < len(runs.Args); i++ {
-		first := i
-		name, value, whole := strings.Cut(strings.TrimLeft(runs.Args[i], "-"), "=")
-		if !strings.HasPrefix(runs.Args[i], "-") {
-			continue // the command
-		}
-		if !whole && i+1 < len(runs.Args) && !strings.HasPrefix(runs.Args[i+1], "-") {
-			i++
-			value = runs.Args[i]
-		}
-		do(name, value, runs.Args[first:i+1])
-	}
-}
-
 // all takes steps until one fails.
 func all(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
