@@ -479,6 +479,20 @@ func TestDNSThatRunsElsewhereIsHealthy(t *testing.T) {
 	}
 }
 
+// TestCredentialsOfTheAgentsOwnAreHealthy: it has no Secret with which the hub could be read.
+func TestCredentialsOfTheAgentsOwnAreHealthy(t *testing.T) {
+	s := healthy(t)
+	s.Member.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent",
+		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig=/vault/hub"}
+	s.Member.Credentials, s.HubNamed, s.Hub = nil, false, nil
+	s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "the agent's credentials cannot be used, and no flag names the hub"}
+	for command, found := range views(s) {
+		if len(found) > 0 {
+			t.Errorf("%s:\n%s", command, text(found))
+		}
+	}
+}
+
 // TestAnotherClustersExpirationHidesNoName: a name without a ready endpoint is its consequence only if all that it
 // lacks has expired.
 func TestAnotherClustersExpirationHidesNoName(t *testing.T) {

@@ -143,7 +143,8 @@ var memberChecks = []Check{
 		Look: func(w *World) []Hit {
 			c := w.Member.Credentials
 			switch {
-			case w.Member.Set() == "" || w.states(reasons(hubv1alpha1.ConditionCredentialsValid)...):
+			case w.Member.Set() == "" || w.states(reasons(hubv1alpha1.ConditionCredentialsValid)...),
+				facts.OwnCredentials(w.Member.Agent) != "":
 				return nil
 			case c == nil:
 				return one(true, "there is no Secret clusterset-system/%s", clusterset.SecretHub)
@@ -210,7 +211,8 @@ var lateChecks = []Check{
 		One:   "reading the hub failed, so members are not shown",
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
-			admin := w.HubNamed || w.Is(snapshot.Secret) // who may not read the Secret is no admin
+			// Who may not read the Secret is no admin, and it need not be the agent's.
+			admin := w.HubNamed || w.Is(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
 			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
 			if len(out) > 0 && !w.HubNamed && w.agentSays(hubv1alpha1.ConditionHubReachable) {
 				// Its address need not be for others than Pods.
