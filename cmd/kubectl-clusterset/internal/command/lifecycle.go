@@ -47,7 +47,7 @@ credentials for the hub, and wait until it is a member. Run the same command aga
 interrupted join; kubectl clusterset leave undoes it.
 
 The cluster ID is one DNS label, or two joined by a dot. The default is the ClusterProperty
-cluster.clusterset.k8s.io, or else the UID of the namespace kube-system.
+cluster.clusterset.k8s.io, or else the ID of an installed agent, or else the UID of kube-system.
 
 The agent renews its token 24 times in its lifetime. Use --renew when the token has expired,
 including during leave (which needs the hub).`,

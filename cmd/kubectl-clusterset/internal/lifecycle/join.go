@@ -30,7 +30,7 @@ import (
 type JoinOptions struct {
 	Options
 	Member    *cluster.Cluster
-	ClusterID string // "" for the ClusterProperty, or the UID of kube-system
+	ClusterID string // "" for the ClusterProperty, or that of an installed agent, or the UID of kube-system
 	// URL at which the member's pods reach the hub; "" to keep it, or for that of the kubeconfig
 	HubServer     string
 	TokenLifetime time.Duration // 0 to keep it, or for a day
@@ -61,6 +61,7 @@ type join struct {
 type state struct {
 	uid             string // of kube-system
 	id, setProperty *aboutv1beta1.ClusterProperty
+	agentID         string // --cluster-id of its agent, or ""
 	hubNamespace    string // of its ClusterSet, or of the one that its agent joins or has left; "" if nothing shows it
 }
 
@@ -182,16 +183,16 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	if s.id, s.setProperty, err = c.Properties(ctx); err != nil {
 		return s, err
 	}
-	if s.setProperty != nil {
-		s.hubNamespace = s.setProperty.Spec.Value
-		return s, nil
-	}
 	known, err := cluster.MembershipOf(ctx, c)
 	if err != nil {
 		return s, err
 	}
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
+	s.agentID = facts.Flag(agent, "cluster-id")
 	s.hubNamespace = cmp.Or(facts.Flag(agent, "hub-namespace"), known.Status.HubNamespace)
+	if s.setProperty != nil {
+		s.hubNamespace = cmp.Or(s.hubNamespace, s.setProperty.Spec.Value)
+	}
 	return s, err
 }
 
@@ -201,8 +202,8 @@ func (j *join) chooseID(context.Context) error {
 	case j.id != nil && j.ClusterID == "":
 		j.ClusterID = j.id.Spec.Value
 	case j.ClusterID == "":
-		j.ClusterID = j.uid
-		if !j.Renew {
+		j.ClusterID = cmp.Or(j.agentID, j.uid)
+		if !j.Renew && j.agentID == "" {
 			j.Say("%s: without --cluster-id, its cluster ID is the UID of its kube-system, %s. It keeps that until "+
 				"it leaves, and names of Headless Services contain it", j.Member.Name, j.uid)
 		}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +179,26 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 	}
 }
 
+// TestJoinTakesTheIDOfAnAgentThatIsInstalled, as by a chart: whoever applies that again would restore it.
+func TestJoinTakesTheIDOfAnAgentThatIsInstalled(t *testing.T) {
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
+	for want, args := range map[string][]string{"east": {"agent", "--cluster-id=east"}, "uid": {"agent"}} {
+		o, said := options(nil)
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, system.DeepCopy(),
+			runs("clusterset-controller", "r/c:v1", args...))}}
+		var err error
+		if j.state, err = read(t.Context(), j.Member); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.chooseID(t.Context()); err != nil || j.ClusterID != want ||
+			strings.Contains(said.String(), "is the UID") != (want == "uid") {
+			t.Errorf("with %q it is %s: %v\n%s", args, j.ClusterID, err, said)
+		}
+	}
+}
+
 // TestAMemberJoinsAgainInItsOwnClusterSet if --hub-namespace is not given, as in the remedies that say join --renew.
+// The ClusterSet need not have the name of its namespace.
 func TestAMemberJoinsAgainInItsOwnClusterSet(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
@@ -188,27 +208,38 @@ func TestAMemberJoinsAgainInItsOwnClusterSet(t *testing.T) {
 		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 	}
-	id, set := property(clusterset.PropertyID, "east"), property(clusterset.PropertySet, "blue")
+	known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
+		Status: hubv1alpha1.MembershipStatus{HubNamespace: "blue"}}
+	agent := runs("clusterset-controller", "r/c:v1", "agent", "--hub-namespace=blue")
 	for _, c := range []struct {
-		given string
-		here  []client.Object
-		want  string
+		given, set string
+		shows      client.Object
+		want       string
 	}{
-		{"", []client.Object{id, set}, "namespace: blue\n"},
-		{"red", []client.Object{id, set}, "namespace red of the hub holds no ClusterSet; it is the hub of: blue\n"},
-		{"", []client.Object{id}, "namespace clusterset of the hub holds no ClusterSet; it is the hub of: blue\n"},
+		{"", "blue", nil, "namespace: blue\n"},
+		{"", "prod", agent, "namespace: blue\n"},
+		{"", "prod", known, "namespace: blue\n"},
+		{"red", "blue", nil, "namespace red of the hub holds no ClusterSet; it is the hub of: blue\n"},
+		{"", "", nil, "namespace clusterset of the hub holds no ClusterSet; it is the hub of: blue\n"},
 	} {
-		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
-		member := inMemory(interceptor.Funcs{}, append(c.here, system)...)
+		here := []client.Object{property(clusterset.PropertyID, "east"),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}}
+		if c.set != "" {
+			here = append(here, property(clusterset.PropertySet, c.set))
+		}
+		if c.shows != nil {
+			here = append(here, c.shows)
+		}
+		member := inMemory(interceptor.Funcs{}, here...)
 		hub := inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"),
-			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: cmp.Or(c.set, "blue")}})
 		member.Config, hub.Config = &rest.Config{Host: server.URL}, &rest.Config{Host: server.URL}
 		o, _ := options(hub)
 		var out strings.Builder
 		o.HubNamespace, o.DryRun, o.Release = c.given, &out, "r/c:v1"
 		err := Join(t.Context(), &JoinOptions{Options: *o, Member: member, Renew: true})
 		if got := fmt.Sprint(out.String(), err); !strings.Contains(got, c.want) {
-			t.Errorf("%q, with %d properties: %s, want %q", c.given, len(c.here), got, c.want)
+			t.Errorf("%q, in %q: %s, want %q", c.given, c.set, got, c.want)
 		}
 	}
 }

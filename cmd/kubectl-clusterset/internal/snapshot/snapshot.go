@@ -290,11 +290,11 @@ func (h *Hub) Endpoints() map[Origin]Count {
 type Count struct{ Ready, NotReady int }
 
 // namespace returns that of the clusterset on the hub. The agent's credentials are for theirs alone; without them, it
-// is the ClusterSet's name.
+// is the agent's, or the ClusterSet's name.
 func (s *Source) namespace(m *Member) string {
-	agents := ""
+	agents := facts.Flag(m.Agent, "hub-namespace")
 	if m.Credentials != nil {
-		agents = m.Credentials.Namespace
+		agents = cmp.Or(m.Credentials.Namespace, agents)
 	}
 	if s.Hub == nil {
 		return cmp.Or(agents, s.Given, m.Set(), s.Namespace)
