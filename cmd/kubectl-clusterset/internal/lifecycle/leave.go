@@ -359,11 +359,18 @@ func (l *leave) clean(ctx context.Context) error {
 // cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone.
 func (l *leave) cleanForAgent(ctx context.Context) error {
 	agent := &membership.Gate{Local: sparse{l.Member.Client}}
+	const what = "deleting what the agent has created"
+	if l.helm != "" { // the policies stay as well
+		if err := agent.Clean(ctx); err != nil {
+			return report.WithRemedy(l.Member.Failed(err, what), l.helm)
+		}
+		return nil
+	}
 	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		err := agent.Clean(ctx)
-		return err == nil || meta.IsNoMatchError(err), "", err
+		return err == nil, "", err
 	})
-	return l.Member.Failed(err, "deleting what the agent has created")
+	return l.Member.Failed(err, what)
 }
 
 // sparse is a cluster that may lack kinds, for example after an interrupted join.

@@ -2,12 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +127,49 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 	for _, o := range []client.Object{theirs, &corev1.Service{ObjectMeta: in("shop", "web", nil)}} {
 		if err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || len(o.GetFinalizers()) > 0 {
 			t.Errorf("the user's %T %s: %v, %v", o, o.GetName(), err, o.GetFinalizers())
+		}
+	}
+}
+
+// TestAReleaseOfHelmGoesBeforeWhatItsAgentMade if that runs no more: its policies reserve derived Services to the
+// agent. What shows that there is something to delete stays until then.
+func TestAReleaseOfHelmGoesBeforeWhatItsAgentMade(t *testing.T) {
+	ours := map[string]string{derived.LabelManagedBy: kube.Manager}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web"),
+		Labels: ours, Annotations: map[string]string{derived.AnnotationImport: "shop/web"}}}
+	agent := runs("clusterset-controller", "r/c:v1")
+	agent.Annotations = map[string]string{"meta.helm.sh/release-name": "member",
+		"meta.helm.sh/release-namespace": kube.SystemNamespace}
+	known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
+	installed := true
+	member := inMemory(interceptor.Funcs{
+		Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, is := o.(*corev1.Service); is && installed {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, o.GetName(), nil)
+			}
+			return api.Delete(ctx, o, opts...)
+		},
+	}, service, agent, known)
+	o, _ := options(nil)
+	o.Timeout = time.Second
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
+	err := l.clean(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), "\n  → helm uninstall member -n clusterset-system") {
+		t.Errorf("%v", err)
+	}
+	installed = false
+	if err := errors.Join(member.Delete(t.Context(), agent), l.plan(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.objects) == 0 {
+		t.Error("leave would find nothing to delete")
+	}
+	if err := l.clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []client.Object{service, known} {
+		if err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is left: %v", cluster.Title(o), err)
 		}
 	}
 }
