@@ -221,21 +221,19 @@ func (l *leave) evicted(ctx context.Context) error {
 // allowed checks the rights to what leave writes. It does not check those to delete what a lost agent has created.
 func (l *leave) allowed(ctx context.Context) error {
 	w := cluster.Writes{Delete: l.objects}
-	if l.setProperty != nil { // the hub's controller deletes a member's claim
-		if !l.leaving() {
-			w.Rights = []cluster.Right{cluster.RightTo("patch", l.setProperty)}
-		}
-		return l.Member.Allowed(ctx, "", w)
-	}
 	agent, err := l.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}
-	if agent != nil { // it is stopped
+	if agent != nil && (l.setProperty == nil || l.helm != "") { // it is stopped
 		w.Rights = []cluster.Right{cluster.RightTo("patch", agent),
 			{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace}}
 	}
-	if err := l.Member.Allowed(ctx, "", w); err != nil || len(l.claims) == 0 {
+	if l.setProperty != nil && !l.leaving() {
+		w.Rights = append(w.Rights, cluster.RightTo("patch", l.setProperty))
+	}
+	// The hub's controller deletes a member's claim.
+	if err := l.Member.Allowed(ctx, "", w); err != nil || l.setProperty != nil || len(l.claims) == 0 {
 		return err
 	}
 	var claims cluster.Writes
@@ -343,6 +341,9 @@ func (l *leave) clean(ctx context.Context) error {
 	err := l.Member.Remove(ctx, without(l.objects, append(last, "Namespace")...))
 	if err == nil && l.setProperty == nil { // no agent has left
 		err = l.cleanForAgent(ctx)
+	}
+	if err == nil && l.helm != "" { // the agent stays, and would write its Membership again
+		err = l.stopAgent(ctx)
 	}
 	if err == nil && firstOf(l.objects, "Namespace") != nil {
 		err = l.Member.Remove(ctx, only(l.objects, "Namespace"))

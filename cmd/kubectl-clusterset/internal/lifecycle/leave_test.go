@@ -35,8 +35,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestLeavingLeavesAReleaseToHelm, with the namespace, where Helm keeps its record of it. What join added goes.
-// Flux would install the release again.
+// TestLeavingLeavesAReleaseToHelm, with the namespace, where Helm keeps its record of it. What join added goes, and the
+// agent is stopped, because it would write its Membership again. Flux would install the release again.
 func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 	for next, labels := range map[string]map[string]string{
 		"helm uninstall member -n clusterset-system": nil,
@@ -52,16 +52,41 @@ func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 		secret := &corev1.Secret{ObjectMeta: system}
 		secret.Name = clusterset.SecretHub
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kube.SystemNamespace}}
-		member := inMemory(interceptor.Funcs{}, agent, secret, namespace,
+		set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+		known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
+		member := inMemory(interceptor.Funcs{
+			Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch,
+				opts ...client.PatchOption) error {
+				err := api.Patch(ctx, o, p, opts...)
+				if err == nil && o.GetAnnotations()[clusterset.AnnotationLeaving] != "" { // the agent leaves
+					err = api.Delete(ctx, set.DeepCopy())
+				}
+				return err
+			},
+			Delete: func(ctx context.Context, api client.WithWatch, o client.Object,
+				opts ...client.DeleteOption) error {
+				if o.GetName() == known.Name {
+					err := api.Get(ctx, client.ObjectKeyFromObject(agent), agent)
+					if err != nil || ptr.Deref(agent.Spec.Replicas, 1) > 0 {
+						t.Errorf("the Membership is deleted while the agent runs: %v", err)
+					}
+				}
+				return api.Delete(ctx, o, opts...)
+			},
+		}, agent, secret, namespace, set, known,
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
 		o, said := options(nil)
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
+		var err error
+		if l.state, err = read(t.Context(), member); err != nil {
+			t.Fatal(err)
+		}
 		for _, step := range []func(context.Context) error{l.plan, l.run} {
 			if err := step(t.Context()); err != nil {
 				t.Fatalf("%v\n%s", err, said)
 			}
 		}
-		for o, stays := range map[client.Object]bool{agent: true, namespace: true, secret: false} {
+		for o, stays := range map[client.Object]bool{agent: true, namespace: true, secret: false, known: false} {
 			err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o)
 			if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
 				t.Errorf("%s must stay: %v; %v", cluster.Title(o), stays, err)
