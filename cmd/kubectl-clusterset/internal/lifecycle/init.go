@@ -106,7 +106,8 @@ func (o *Options) renderHub(ctx context.Context) (objects []*unstructured.Unstru
 	if err != nil {
 		return nil, err
 	}
-	values := manifest.Values{Namespace: o.HubNamespace, Image: image, Args: facts.OtherFlags(runs, "hub-namespace")}
+	values := manifest.Values{Namespace: o.HubNamespace, Image: image, Args: facts.OtherFlags(runs, "hub-namespace"),
+		Runs: runs}
 	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
 		some, err := manifest.Render(folder, values)
 		if err != nil {

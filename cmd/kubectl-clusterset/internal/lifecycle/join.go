@@ -419,7 +419,7 @@ func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
 }
 
-// render fills what join applies on both sides. Arguments that somebody added to the agent stay.
+// render fills what join applies on both sides. Arguments, resources and replicas that somebody gave the agent stay.
 func (j *join) render(ctx context.Context) error {
 	runs, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
@@ -435,7 +435,7 @@ func (j *join) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image}
+	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image, Runs: runs}
 	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, facts.OtherFlags(runs, "cluster-id",
 		"hub-kubeconfig", "hub-namespace")...)
 	if j.file = facts.OwnCredentials(runs); j.file != "" {

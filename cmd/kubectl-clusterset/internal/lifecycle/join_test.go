@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -101,6 +102,47 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(objects, "r/c:v1", "hub", "--hub-namespace=blue", "--pprof-bind-address=:6060")
+}
+
+// TestAnUpgradeKeepsTheResourcesThatSomebodySet, and the replicas, but brings new defaults.
+func TestAnUpgradeKeepsTheResourcesThatSomebodySet(t *testing.T) {
+	for _, c := range []struct {
+		by       string
+		replicas int32
+		want     int64
+		memory   string // -limit of the agent
+	}{
+		{"helm", 3, 3, "2Gi"}, {"helm", 0, 2, "2Gi"}, {"kubectl-clusterset", 3, 2, "1Gi"},
+	} {
+		set := func(d *appsv1.Deployment) *appsv1.Deployment {
+			d.Spec.Replicas = &c.replicas
+			d.Spec.Template.Spec.Containers[0].Name = "agent"
+			d.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+				corev1.ResourceMemory: resource.MustParse("2Gi")}
+			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: c.by, Operation: "Update", APIVersion: "apps/v1",
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec": {"f:replicas": {}, "f:template": {
+					"f:spec": {"f:containers": {"k:{\"name\":\"agent\"}": {"f:resources": {"f:limits": {}}}}}}}}`)}}
+			return d
+		}
+		o, _ := options(inMemory(interceptor.Funcs{}, set(runs("clusterset-hub-blue", "r/c:v1", "hub"))))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
+			set(runs("clusterset-controller", "r/c:v1", "agent"))), ClusterID: "east"}}
+		hub, err := o.renderHub(t.Context())
+		if err := errors.Join(err, j.render(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for _, objects := range [][]*unstructured.Unstructured{j.here, hub} {
+			d := &appsv1.Deployment{}
+			err := runtime.DefaultUnstructuredConverter.FromUnstructured(firstOf(objects, "Deployment").Object, d)
+			if err != nil || int64(*d.Spec.Replicas) != c.want {
+				t.Errorf("%s, %s: %d replicas, want %d: %v", c.by, d.Name, *d.Spec.Replicas, c.want, err)
+			}
+			memory := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
+			if d.Name == "clusterset-controller" && memory != c.memory {
+				t.Errorf("%s: %s, want %s", c.by, memory, c.memory)
+			}
+		}
+	}
 }
 
 // TestAMemberIsNotTakenToAnotherHub while it is alive on its own: hubs are told apart by nothing but the clusterset's

@@ -9,11 +9,16 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
@@ -55,6 +60,7 @@ type Values struct {
 	ClusterID string // of a member, if there is one
 	Image     string // REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": that of the manifests
 	Args      []string
+	Runs      *appsv1.Deployment // nil if none does; its replicas and resources stay if others have set them
 }
 
 // CheckImage returns an error if a kubelet could not parse the reference of an image.
@@ -123,7 +129,7 @@ func load() (filesys.FileSystem, error) {
 }
 
 // setContainer sets the image of the first container of a Deployment as it is given (without a tag, it has none), and
-// adds its further arguments.
+// adds its further arguments. A Deployment that runs keeps what others have set, unless it is scaled to 0.
 func setContainer(o *unstructured.Unstructured, v Values) {
 	containers, found, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 	if !found {
@@ -140,7 +146,21 @@ func setContainer(o *unstructured.Unstructured, v Values) {
 	if len(v.Args) > 0 {
 		first["args"] = args
 	}
+	if c := facts.Container(v.Runs); c != nil && othersSet(v.Runs, "resources") {
+		first["resources"], _ = runtime.DefaultUnstructuredConverter.ToUnstructured(&c.Resources) // it was one
+	}
 	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
+	if v.Runs != nil && ptr.Deref(v.Runs.Spec.Replicas, 0) > 0 && othersSet(v.Runs, "replicas") {
+		_ = unstructured.SetNestedField(o.Object, int64(*v.Runs.Spec.Replicas), "spec", "replicas")
+	}
+}
+
+// othersSet reports whether another field manager than this program has set a field of a Deployment.
+func othersSet(d *appsv1.Deployment, field string) bool {
+	return slices.ContainsFunc(d.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager != FieldManager && f.Subresource != "status" &&
+			strings.Contains(f.FieldsV1.GetRawString(), `"f:`+field+`"`)
+	})
 }
 
 // put replaces the placeholders in every string of a parsed object: in YAML text, a cluster ID may look like a number.
