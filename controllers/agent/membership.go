@@ -157,6 +157,7 @@ func (a *Agent) renew(ctx context.Context) {
 		HubNamespace: a.HubNamespace,
 		Local:        a.gate.Local,
 		Hubs:         func(token string) ([]client.Client, error) { return renewalHubs(a, token) },
+		Token:        a.token,
 		Now:          a.Now,
 	}
 	last := ""

@@ -23,6 +23,9 @@ import (
 // renewals is how often a token is renewed within its lifetime.
 const renewals = 24
 
+// unknown is when to try again if there is no token that can be read.
+const unknown = time.Minute
+
 // tokenKey of the Secret is the file that its kubeconfig names.
 const tokenKey = "token"
 
@@ -35,8 +38,9 @@ type Renewer struct {
 	Local                 client.Client
 	// Hubs returns uncached clients of the hub that authenticate with token, in the order to try them. Only the hub
 	// that issued token accepts it, so the new token cannot be another hub's.
-	Hubs func(token string) ([]client.Client, error)
-	Now  func() time.Time
+	Hubs  func(token string) ([]client.Client, error)
+	Token func() (string, error) // the token with which the agent reaches the hub; "" if it uses something else
+	Now   func() time.Time
 }
 
 // ErrElsewhere means that the agent does not manage the credentials for the hub.
@@ -44,7 +48,6 @@ var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, 
 
 // Renew renews the token if that is due. It returns when to call it again, also with an error.
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
-	const unknown = time.Minute // until there is a token that can be read
 	secret, err := kube.Get[*corev1.Secret](
 		ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
 	)
@@ -56,6 +59,27 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 			"there is no Secret %s/%s: %w", kube.SystemNamespace, clusterset.SecretHub, ErrElsewhere,
 		)
 	}
+	again, err = r.renew(ctx, secret)
+	if err != nil && r.unused(strings.TrimSpace(string(secret.Data[tokenKey]))) {
+		err = ErrElsewhere
+	}
+	return again, err
+}
+
+// unused reports whether the agent reaches the hub with something else than the Secret's token. A kubelet brings that
+// late, so an earlier one may still be in use, but none that expires later.
+func (r *Renewer) unused(token string) bool {
+	used, err := r.Token()
+	if err != nil || strings.TrimSpace(used) == token {
+		return false
+	}
+	kept, _ := clusterset.ParseToken(token) // it expires at 0 if it cannot be read
+	current, err := clusterset.ParseToken(used)
+	return err != nil || current.Expires > kept.Expires
+}
+
+// renew is Renew with the Secret.
+func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.Duration, err error) {
 	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {
 		return unknown, fmt.Errorf(

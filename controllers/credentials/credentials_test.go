@@ -1,10 +1,12 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -47,27 +49,35 @@ func TestDue(t *testing.T) {
 
 // TestRenew: what becomes of the token in the Secret, when to try again, and what is said where nothing does.
 func TestRenew(t *testing.T) {
-	fresh := token(subject, 12*time.Hour)
+	fresh, elsewhere := token(subject, 12*time.Hour), []string{ErrElsewhere.Error()}
+	expired := errors.New("Unauthorized")
 	for _, c := range []struct {
 		what   string
 		secret string // its token; "-": there is no Secret
+		used   string // "": the Secret's; "-": no token
 		age    time.Duration
 		hub    error
 		again  time.Duration
 		token  string // afterwards
 		says   []string
 	}{
-		{"not due", token(subject, day), 0, nil, time.Hour, token(subject, day), nil},
-		{"due", token(subject, day), time.Hour, nil, time.Hour, fresh, nil},
-		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"),
-			15 * time.Minute, token(subject, day),
-			[]string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
-		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), 2 * time.Hour, nil, time.Minute,
+		{"not due", token(subject, day), "", 0, nil, time.Hour, token(subject, day), nil},
+		{"due", token(subject, day), "", time.Hour, nil, time.Hour, fresh, nil},
+		{"run out, and the hub takes it no more", token(subject, day), "", 25 * time.Hour, expired, 15 * time.Minute,
+			token(subject, day), []string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
+		{"run out, and its file is older", token(subject, day), token(subject, time.Hour), 25 * time.Hour, expired,
+			15 * time.Minute, token(subject, day), []string{"expired at 2023-11-15T22:13:20Z"}},
+		{"run out, and another is used", token(subject, day), token(subject, 48*time.Hour), 25 * time.Hour, expired,
+			15 * time.Minute, token(subject, day), elsewhere},
+		{"run out, and a certificate is used", token(subject, day), "-", 25 * time.Hour, expired, 15 * time.Minute,
+			token(subject, day), elsewhere},
+		{"dropped, and another is used", "", token(subject, day), 0, nil, time.Minute, "", elsewhere},
+		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), "", 2 * time.Hour, nil, time.Minute,
 			token("system:serviceaccount:blue:mcs-west", day), []string{"mcs-west", "join --renew"}},
-		{"no token", "", 0, nil, time.Minute, "", []string{"no JSON Web Token", "join --renew"}},
-		{"nonsense", "a.!.c", 0, nil, time.Minute, "a.!.c", []string{"no JSON Web Token"}},
-		{"no lifetime", token(subject, 0), 0, nil, time.Minute, token(subject, 0), []string{"no lifetime"}},
-		{"no Secret", "-", 0, nil, time.Minute, "", []string{"come from elsewhere"}},
+		{"no token", "", "", 0, nil, time.Minute, "", []string{"no JSON Web Token", "join --renew"}},
+		{"nonsense", "a.!.c", "", 0, nil, time.Minute, "a.!.c", []string{"no JSON Web Token"}},
+		{"no lifetime", token(subject, 0), "", 0, nil, time.Minute, token(subject, 0), []string{"no lifetime"}},
+		{"no Secret", "-", "", 0, nil, time.Minute, "", elsewhere},
 	} {
 		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
 			s := runtime.NewScheme()
@@ -110,6 +120,12 @@ func TestRenew(t *testing.T) {
 					}
 					return []client.Client{hub}, nil
 				},
+				Token: func() (string, error) {
+					if c.used == "-" {
+						return "", nil
+					}
+					return cmp.Or(c.used, c.secret), nil
+				},
 				Now: func() time.Time { return time.Unix(issued, 0).Add(c.age) },
 			}
 			again, err := r.Renew(t.Context())
@@ -121,7 +137,7 @@ func TestRenew(t *testing.T) {
 					t.Errorf("%v, without %q", err, says)
 				}
 			}
-			if errors.Is(err, ErrElsewhere) != (c.secret == "-") {
+			if errors.Is(err, ErrElsewhere) != reflect.DeepEqual(c.says, elsewhere) {
 				t.Errorf("ErrElsewhere: %v", err)
 			}
 			if c.secret == "-" {
