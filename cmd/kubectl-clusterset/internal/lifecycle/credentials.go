@@ -157,6 +157,19 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	return to
 }
 
+// sameAddress asks for --hub-server if the hub's address has changed, and no certificate authority of its own shows
+// whether it is still the same hub. Another hub's token must not go to the current address.
+func (j *join) sameAddress(context.Context) error {
+	was, cfg := j.keptAddress(), j.Hub.Config
+	if j.file != "" || j.HubServer != "" || was == nil || was.Server == cfg.Host ||
+		len(was.CertificateAuthorityData)+len(cfg.CAData)+len(cfg.CAFile) > 0 {
+		return nil
+	}
+	return report.Fail("name the address for pods with --hub-server: "+was.Server+" if it is the same hub, or else "+
+		cfg.Host, "the current credentials are for the hub at %s, your kubeconfig names %s, and neither has a "+
+		"certificate authority that shows whether it is the same hub", route(was), cfg.Host)
+}
+
 // route returns a text with the server of c, and with its proxy if it has one, but without the proxy's password.
 func route(c *clientcmdapi.Cluster) string {
 	if u, err := url.Parse(c.ProxyURL); err == nil && c.ProxyURL != "" {

@@ -91,6 +91,36 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 	}
 }
 
+// TestAHubWithoutAnAuthorityIsKnownByItsAddress: its certificate is of a public one, as another hub's may be.
+func TestAHubWithoutAnAuthorityIsKnownByItsAddress(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+	}))
+	defer server.Close()
+	for was, asks := range map[string]bool{server.URL: false, "https://old": true} {
+		for _, given := range []string{"", "https://new"} {
+			kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+				Name: clusterset.SecretHub}}
+			kept.Data = map[string][]byte{kubeconfigKey: fmt.Appendf(nil, `{"current-context": "hub", "contexts":
+				[{"name": "hub", "context": {"cluster": "hub"}}], "clusters": [{"name": "hub", "cluster":
+				{"server": %q}}]}`, was)}
+			member := inMemory(interceptor.Funcs{}, kept,
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}})
+			hub := inMemory(interceptor.Funcs{},
+				&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+			member.Config, hub.Config = &rest.Config{Host: server.URL}, &rest.Config{Host: server.URL}
+			o, _ := options(hub)
+			var out strings.Builder
+			o.DryRun, o.Release = &out, "r/c:v1"
+			err := Join(t.Context(), &JoinOptions{Options: *o, Member: member, HubServer: given})
+			if refused := asks && given == ""; (err != nil) != refused || refused &&
+				!strings.Contains(err.Error(), "--hub-server: https://old if it is the same hub") {
+				t.Errorf("with %s, and --hub-server %q: %v", was, given, err)
+			}
+		}
+	}
+}
+
 // TestTheProxyToTheHubGoesWithItsAddress: that of the kubeconfig, but not one on this machine. A member keeps the one
 // that it has, also with --hub-server. No password is printed.
 func TestTheProxyToTheHubGoesWithItsAddress(t *testing.T) {

@@ -134,7 +134,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	return all(ctx, j.hubReady, j.chooseID, j.membership, j.render, j.checkRights, j.readSecret, j.claimable, j.sameHub)
+	return all(ctx, j.hubReady, j.chooseID, j.membership, j.render, j.checkRights, j.readSecret, j.claimable, j.sameHub,
+		j.sameAddress)
 }
 
 // sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is
