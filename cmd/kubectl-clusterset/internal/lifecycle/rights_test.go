@@ -130,6 +130,20 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 	}
 }
 
+// TestAnAdminOfTheNamespaceAloneIsAskedForTheImage: the hub's Deployment, which shows one, is in another namespace.
+func TestAnAdminOfTheNamespaceAloneIsAskedForTheImage(t *testing.T) {
+	hub := inMemory(interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey,
+		_ client.Object, _ ...client.GetOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, key.Name, errors.New("no"))
+	}})
+	o, _ := options(hub)
+	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}}
+	if err := j.render(t.Context()); err == nil || apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "→ --image REGISTRY") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestWhoCannotFinishToLeaveIsRefusedFirst, also to undo an unfinished join; who can needs no right to apply.
 func TestWhoCannotFinishToLeaveIsRefusedFirst(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
