@@ -75,5 +75,8 @@ const (
 // SecretHub in a member's namespace clusterset-system has the credentials for the hub: a kubeconfig and its token.
 const SecretHub = "hub-kubeconfig"
 
+// SecretToken is the key of the token, and the file that the kubeconfig names.
+const SecretToken = "token"
+
 // AccountPrefix, followed by the cluster ID, is the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"

@@ -26,9 +26,6 @@ const renewals = 24
 // unknown is when to try again if there is no token that can be read.
 const unknown = time.Minute
 
-// tokenKey of the Secret is the file that its kubeconfig names.
-const tokenKey = "token"
-
 // requestTimeout is how long one connection to the hub may take, so that the next one is tried.
 const requestTimeout = 10 * time.Second
 
@@ -60,7 +57,7 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 		)
 	}
 	again, err = r.renew(ctx, secret)
-	if err != nil && r.unused(strings.TrimSpace(string(secret.Data[tokenKey]))) {
+	if err != nil && r.unused(strings.TrimSpace(string(secret.Data[clusterset.SecretToken]))) {
 		err = ErrElsewhere
 	}
 	return again, err
@@ -80,11 +77,11 @@ func (r *Renewer) unused(token string) bool {
 
 // renew is Renew with the Secret.
 func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.Duration, err error) {
-	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
+	old, err := clusterset.ParseToken(string(secret.Data[clusterset.SecretToken]))
 	if err != nil {
 		return unknown, fmt.Errorf(
 			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew --hub-context=HUB makes a new one",
-			tokenKey, kube.SystemNamespace, clusterset.SecretHub, err,
+			clusterset.SecretToken, kube.SystemNamespace, clusterset.SecretHub, err,
 		)
 	}
 	account := clusterset.AccountPrefix + r.Cluster
@@ -99,7 +96,7 @@ func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.
 		return wait, nil
 	}
 	again = old.Lifetime() / (4 * renewals)
-	hubs, err := r.Hubs(strings.TrimSpace(string(secret.Data[tokenKey])))
+	hubs, err := r.Hubs(strings.TrimSpace(string(secret.Data[clusterset.SecretToken])))
 	if err != nil {
 		return again, err
 	}
@@ -122,7 +119,7 @@ func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.
 		)
 	}
 	renewed := secret.DeepCopy()
-	renewed.Data[tokenKey] = []byte(issued.Token)
+	renewed.Data[clusterset.SecretToken] = []byte(issued.Token)
 	if err := r.Local.Update(ctx, renewed); err != nil {
 		return again, err
 	}

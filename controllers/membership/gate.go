@@ -136,7 +136,7 @@ func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	token, err := g.Token()
-	return token != "" && token != g.dropped && token == string(secret.Data["token"]), err
+	return token != "" && token != g.dropped && token == string(secret.Data[clusterset.SecretToken]), err
 }
 
 // identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the

@@ -167,10 +167,10 @@ func expired(token string, now time.Time) bool {
 func (g *Gate) deleteToken(ctx context.Context) error {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
 	secret, err := kube.Get[*corev1.Secret](ctx, g.Local, name)
-	if err != nil || secret == nil || len(secret.Data["token"]) == 0 {
+	if err != nil || secret == nil || len(secret.Data[clusterset.SecretToken]) == 0 {
 		return err
 	}
-	g.dropped, secret.Data["token"] = string(secret.Data["token"]), nil
+	g.dropped, secret.Data[clusterset.SecretToken] = string(secret.Data[clusterset.SecretToken]), nil
 	return g.Local.Update(ctx, secret)
 }
 

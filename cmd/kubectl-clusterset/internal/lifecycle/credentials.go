@@ -33,11 +33,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The keys of the Secret. The kubeconfig refers to the token as a file.
-const (
-	kubeconfigKey = "kubeconfig"
-	tokenKey      = "token"
-)
+// kubeconfigKey of the Secret is the file that the agent reads.
+const kubeconfigKey = "kubeconfig"
 
 // credentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
 func (j *join) credentials(ctx context.Context) error {
@@ -100,7 +97,7 @@ func (j *join) credentialsOf(token string) (*unstructured.Unstructured, string, 
 	file := clientcmdapi.NewConfig()
 	hub := j.address(cfg)
 	file.Clusters["hub"] = hub
-	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: tokenKey}
+	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: clusterset.SecretToken}
 	file.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "member"}
 	file.CurrentContext = "hub"
 	text, err := clientcmd.Write(*file)
@@ -109,7 +106,7 @@ func (j *join) credentialsOf(token string) (*unstructured.Unstructured, string, 
 	}
 	out := secret()
 	out.Object["data"] = map[string]any{kubeconfigKey: base64.StdEncoding.EncodeToString(text),
-		tokenKey: base64.StdEncoding.EncodeToString([]byte(token))}
+		clusterset.SecretToken: base64.StdEncoding.EncodeToString([]byte(token))}
 	return out, hub.Server, nil
 }
 
@@ -205,7 +202,7 @@ func (j *join) lifetime() time.Duration {
 	if j.TokenLifetime != 0 || j.kept == nil {
 		return cmp.Or(j.TokenLifetime, longest)
 	}
-	token, err := clusterset.ParseToken(string(j.kept.Data[tokenKey]))
+	token, err := clusterset.ParseToken(string(j.kept.Data[clusterset.SecretToken]))
 	if err != nil {
 		return longest
 	}

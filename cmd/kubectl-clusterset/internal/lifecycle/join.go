@@ -368,7 +368,7 @@ func (j *join) claimable(ctx context.Context) (err error) {
 
 // taken is the error if a claim is not for this cluster.
 func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
-	holder := cmp.Or(p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID])
+	holder := holderOf(p)
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
 		return report.Fail("wait, or check that clusterset-controller hub runs, and run the command again",
@@ -411,13 +411,14 @@ func (o *Options) held(ctx context.Context, uid string) (out []inventoryv1alpha1
 	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
 		return nil, o.Hub.Failed(err, "listing ClusterProfiles")
 	}
-	return slices.DeleteFunc(all.Items, func(p inventoryv1alpha1.ClusterProfile) bool { return !heldBy(&p, uid) }), nil
+	return slices.DeleteFunc(all.Items, func(p inventoryv1alpha1.ClusterProfile) bool {
+		return holderOf(&p) != uid
+	}), nil
 }
 
-// heldBy reports whether the cluster with this UID holds a claim, or is about to.
-func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
-	holder := p.Annotations[clusterset.AnnotationClusterUID]
-	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
+// holderOf returns the UID of the cluster that holds a claim, or is about to.
+func holderOf(p *inventoryv1alpha1.ClusterProfile) string {
+	return cmp.Or(p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID])
 }
 
 // render fills what join applies on both sides. Arguments, resources and replicas that somebody gave the agent stay.

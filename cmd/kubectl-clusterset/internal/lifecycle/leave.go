@@ -494,7 +494,7 @@ func (o *Options) giveUp(ctx context.Context, id, uid string) error {
 		switch {
 		case err != nil && !meta.IsNoMatchError(err):
 			return false, "", err
-		case p == nil || uid != "" && !heldBy(p, uid) || gone != "" && p.UID != gone:
+		case p == nil || uid != "" && holderOf(p) != uid || gone != "" && p.UID != gone:
 			return true, "", nil
 		case p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == "" && gone == "":
 			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); apierrors.IsForbidden(err) {

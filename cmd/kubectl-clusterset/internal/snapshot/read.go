@@ -266,7 +266,7 @@ func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, fil
 		return nil, nil, err
 	}
 	out = &Credentials{}
-	token := strings.TrimSpace(string(secret.Data["token"]))
+	token := strings.TrimSpace(string(secret.Data[clusterset.SecretToken]))
 	parsed, err := clusterset.ParseToken(token)
 	if err != nil {
 		out.Problem = fmt.Sprintf("its key token cannot be used (%v)", err) // "token: …" would be redacted
@@ -284,7 +284,7 @@ func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, fil
 		out.Problem = "its kubeconfig's current context names a cluster or a user that it does not hold"
 		return out, nil, nil
 	}
-	if user.TokenFile != "token" {
+	if user.TokenFile != clusterset.SecretToken {
 		out.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it",
 			user.TokenFile)
 	}
