@@ -148,12 +148,6 @@ func (c *Cluster) Deployment(ctx context.Context, name string) (*appsv1.Deployme
 	return d, c.Failed(err, "reading Deployment %s/%s", kube.SystemNamespace, name)
 }
 
-// Container returns the first container of a Deployment in clusterset-system, or nil if there is no Deployment.
-func (c *Cluster) Container(ctx context.Context, deployment string) (*corev1.Container, error) {
-	d, err := c.Deployment(ctx, deployment)
-	return facts.Container(d), err
-}
-
 // Server is what an API server reports about itself.
 type Server struct {
 	Version string

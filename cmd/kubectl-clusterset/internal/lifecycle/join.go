@@ -429,10 +429,11 @@ func (j *join) render(ctx context.Context) error {
 	}
 	has := facts.Container(runs)
 	if has == nil && j.Image == "" && j.Release == "" { // a build without a release: the version that the hub has
-		has, err = j.Hub.Container(ctx, manifest.HubDeployment(j.HubNamespace))
+		hub, err := j.Hub.Deployment(ctx, manifest.HubDeployment(j.HubNamespace))
 		if err != nil && !apierrors.IsForbidden(err) { // a right in its namespace alone is enough to join
 			return err
 		}
+		has = facts.Container(hub)
 	}
 	image, err := j.image(has)
 	if err != nil {

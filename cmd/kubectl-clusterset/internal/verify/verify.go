@@ -142,10 +142,11 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 // start creates the Pods and waits for them.
 func (o *Options) start(ctx context.Context, places []*place) error {
 	if o.Image == "" {
-		agent, err := places[0].Container(ctx, manifest.AgentDeployment)
+		d, err := places[0].Deployment(ctx, manifest.AgentDeployment)
 		if err != nil {
 			return err
 		}
+		agent := facts.Container(d)
 		if agent == nil {
 			return report.Fail("--image IMAGE of clusterset-controller",
 				"%s has no agent, whose image the Pods would use", places[0].Name)
