@@ -155,34 +155,37 @@ func StandIn(imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Ex
 			AppProtocol: ptr.Deref(p.AppProtocol, ""),
 		})
 	}
-	for i := range live {
-		unname(e.Ports, live[i].Ports)
+	if e.Type == mcsv1beta1.Headless && len(e.Ports) > 1 { // a merge names no single port
+		for i := range live {
+			forgetGivenName(e.Ports, live[i].Ports)
+		}
 	}
 	labels, annotations, _ := strings.Cut(imp.Annotations[AnnotationExported], ";")
 	e.Labels, e.Annotations = listed(imp.Labels, labels), listed(imp.Annotations, annotations)
 	return e, true
 }
 
-// unname takes the name that a merge made for the unnamed port of an export from the import's port. The ports of a
-// Headless import are told apart by their names (C3). So the next merge would add the unnamed port once more, with yet
-// another name.
-func unname(imported, exported []clusterset.Port) {
+// forgetGivenName removes the name that a merge gave to the unnamed port of a live export: tcp-80, or if that is taken
+// tcp-80-2, and so on. The ports of a Headless import are told apart by their names (C3), so the next merge would add
+// the unnamed port once more, with the next number. If several ports have such names, the last one is the merge's.
+func forgetGivenName(imported, exported []clusterset.Port) {
 	if len(exported) != 1 || exported[0].Name != "" {
 		return // only a single port may be unnamed
 	}
-	p, latest := exported[0], -1
-	for i, q := range imported {
-		rest, made := strings.CutPrefix(q.Name, conflict.GivenName(p))
-		if !made || rest != "" && rest[0] != '-' || q.Protocol != p.Protocol || q.Number != p.Number {
-			continue
+	p, given := exported[0], -1
+	for name, n := conflict.GivenName(p), 2; ; n++ {
+		i := slices.IndexFunc(imported, func(q clusterset.Port) bool { return q.Name == name })
+		if i < 0 {
+			break
 		}
-		if latest < 0 || len(q.Name) > len(imported[latest].Name) ||
-			len(q.Name) == len(imported[latest].Name) && q.Name > imported[latest].Name {
-			latest = i
+		if imported[i].Key() == p.Key() {
+			given = i
 		}
+		name = fmt.Sprintf("%s-%d", conflict.GivenName(p), n)
 	}
-	if latest >= 0 {
-		imported[latest].Name = ""
+	merged := func(q clusterset.Port) bool { return q.Name == "" && q.Protocol == p.Protocol }
+	if given >= 0 && !slices.ContainsFunc(imported, merged) { // else p is the same port as that of another live export
+		imported[given].Name = ""
 	}
 }
 

@@ -3,6 +3,7 @@ package imports
 import (
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,6 +135,59 @@ func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
 			m, _ = conflict.Merge(append([]clusterset.Export{e}, live...))
 			if pass > 0 && len(m.Ports) != before {
 				t.Errorf("%v: pass %d changes ports %+v to %+v", f.Ports, pass, imp.Spec.Ports, m.Ports)
+			}
+		}
+	}
+}
+
+// TestC3StandInKeepsEveryPortName, of users and of merges, however many live exports have an unnamed port.
+func TestC3StandInKeepsEveryPortName(t *testing.T) {
+	export := func(cluster string, kind mcsv1beta1.ServiceImportType, names ...string) clusterset.Export {
+		e := clusterset.Export{Cluster: cluster, Type: kind, Families: []corev1.IPFamily{corev1.IPv4Protocol}}
+		for i, name := range names {
+			e.Ports = append(e.Ports, clusterset.Port{Name: name, Protocol: "TCP", Number: int32(80 + i)})
+		}
+		return e
+	}
+	names := func(ports []clusterset.Port) (out []string) {
+		for _, p := range ports {
+			out = append(out, p.Name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	const headless, vip = mcsv1beta1.Headless, mcsv1beta1.ClusterSetIP
+	for what, c := range map[string]struct {
+		frozen, comes clusterset.Export // what comes joins the live ones once f is frozen
+		live          []clusterset.Export
+		want          []string
+	}{
+		"two unnamed ports": {frozen: export("f", headless, "tcp-80"),
+			live: []clusterset.Export{export("l", headless, ""), export("m", headless, "")},
+			want: []string{"tcp-80", "tcp-80-2"}},
+		"a longer name that begins like a given one": {frozen: export("f", headless, "tcp-80-admin"),
+			live: []clusterset.Export{export("l", headless, "")},
+			want: []string{"tcp-80", "tcp-80-admin"}},
+		"a number that no merge gives": {frozen: export("f", headless, "tcp-80-3", "http"),
+			comes: export("l", headless, ""),
+			want:  []string{"http", "tcp-80", "tcp-80-3"}},
+		"one port, and an unnamed one comes": {frozen: export("f", headless, "tcp-80"),
+			comes: export("l", headless, ""),
+			want:  []string{"tcp-80", "tcp-80-2"}},
+		"a VIP, and an unnamed port comes": {frozen: export("f", vip, "tcp-80"), comes: export("l", vip, ""),
+			want: []string{"tcp-80"}},
+	} {
+		m, _ := conflict.Merge(append([]clusterset.Export{c.frozen}, c.live...))
+		if c.comes.Cluster != "" {
+			c.live = append(c.live, c.comes)
+		}
+		for pass := range 3 {
+			imp := &mcsv1beta1.ServiceImport{}
+			imp.Spec = Spec(&m, m.Families, nil)
+			e, _ := StandIn(imp, "f", c.live)
+			m, _ = conflict.Merge(append([]clusterset.Export{e}, c.live...))
+			if got := names(m.Ports); !slices.Equal(got, c.want) {
+				t.Errorf("%s: pass %d: ports %q, want %q", what, pass, got, c.want)
 			}
 		}
 	}
