@@ -30,7 +30,7 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 	case len(pools) == 0:
 		c.Reason = "NoPools"
 		c.Message = fmt.Sprintf("Mode %s has no usable pool: add one to spec.vips.pools. Until then VIPs come from "+
-			"ServiceCIDRs labelled by hand, and else from each cluster's own ranges.", mode)
+			"blocks granted before and ServiceCIDRs labelled by hand, and else from each cluster's own ranges.", mode)
 	case plan.Waiting:
 		c.Reason = ReasonWaiting
 		c.Message = "The hub controller has just started, or status.blocks lacks blocks that it had: the hub may " +

@@ -161,7 +161,8 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 		want              string // of the blocks
 		say               string
 	}{
-		"none":      {nil, "False/NoPools", "none", "", "and else from each cluster's own ranges"},
+		"none": {nil, "False/NoPools", "none", "",
+			"from blocks granted before and ServiceCIDRs labelled by hand, and else from each cluster's own ranges"},
 		"host bits": {[]string{"10.200.0.1/16"}, "False/NoPools", "False/PoolInvalid", "", "write 10.200.0.0/16"},
 		"no CIDR": {[]string{"10.200.0.0", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid",
 			"east 10.201.0.0/24", "10.200.0.0 is no CIDR"},
