@@ -148,7 +148,9 @@ func checkAddress(addr netip.Addr, reserved []netip.Prefix) error {
 	}
 	for p, at := range embedded {
 		if octets := addr.As16(); why == nil && p.Contains(addr) {
-			why = checkAddress(netip.AddrFrom4([4]byte(octets[at:at+4])), reserved)
+			if err := checkAddress(netip.AddrFrom4([4]byte(octets[at:at+4])), reserved); err != nil {
+				why = fmt.Errorf("contains an IPv4 address: %w", err)
+			}
 		}
 	}
 	if why != nil {

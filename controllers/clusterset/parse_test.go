@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,6 +153,17 @@ func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 		if len(group.Endpoints) != len(addresses)+1 {
 			t.Error("the group was changed")
 		}
+	}
+}
+
+// TestS4ARefusedAddressSaysWhy, also if it contains another one.
+func TestS4ARefusedAddressSaysWhy(t *testing.T) {
+	group := &hubv1alpha1.EndpointGroup{AddressType: "IPv6"}
+	group.Endpoints = []hubv1alpha1.Endpoint{{Address: "64:ff9b::169.254.169.254"}}
+	_, refused, _ := ParseGroup(group, nil)
+	want := "address 64:ff9b::a9fe:a9fe contains an IPv4 address: address 169.254.169.254 is a link-local address"
+	if !slices.Equal(refused, []string{want}) {
+		t.Errorf("%q, want %q", refused, want)
 	}
 }
 
