@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -47,9 +48,9 @@ func ParseGroup(
 		if !slices.Contains(protocols, p.Protocol) {
 			continue
 		}
-		err := errors.Join(checkPort("", &p.Port, ptr.Deref(p.AppProtocol, "")), checkPort("", p.Target, ""))
+		err := cmp.Or(checkPort("", &p.Port, ptr.Deref(p.AppProtocol, "")), checkPort("", p.Target, ""))
 		if err != nil {
-			return out, nil, err
+			return out, nil, fmt.Errorf("port %d/%s: %w", p.Port, p.Protocol, err)
 		}
 		key := PortKey{p.Protocol, p.Port}
 		if used[key] {

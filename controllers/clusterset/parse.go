@@ -153,7 +153,7 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 		}
 		port := Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port, AppProtocol: ptr.Deref(p.AppProtocol, "")}
 		if err := checkPort(port.Name, &port.Number, port.AppProtocol); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("port %q: %w", port.Name, err)
 		}
 		if port.Name == "" && len(in) > 1 {
 			return nil, errors.New("ports: if there are several, each needs a name")
@@ -168,18 +168,19 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 	return out, nil
 }
 
+// checkPort returns why a port is invalid, without naming it.
 func checkPort(name string, number *int32, appProtocol string) error {
 	if number != nil && (*number < 1 || *number > 65535) {
-		return fmt.Errorf("port %q: %d is not within 1..65535", name, *number)
+		return fmt.Errorf("%d is not within 1..65535", *number)
 	}
 	if name != "" {
 		if p := validation.IsDNS1123Label(name); len(p) > 0 {
-			return fmt.Errorf("port %q: %s", name, p[0])
+			return errors.New(p[0])
 		}
 	}
 	if appProtocol != "" {
 		if p := validation.IsQualifiedName(appProtocol); len(p) > 0 {
-			return fmt.Errorf("port %q: appProtocol %q: %s", name, appProtocol, p[0])
+			return fmt.Errorf("appProtocol %q: %s", appProtocol, p[0])
 		}
 	}
 	return nil

@@ -167,7 +167,7 @@ func TestS4ARefusedAddressSaysWhy(t *testing.T) {
 	}
 }
 
-// TestS4NonsenseInAGroup: then nothing of the group is imported.
+// TestS4NonsenseInAGroup: then nothing of the group is imported, and the error names the port.
 func TestS4NonsenseInAGroup(t *testing.T) {
 	target, beyond := int32(8080), int32(70000)
 	http := hubv1alpha1.EndpointPort{Protocol: "TCP", Port: 80, Target: &target}
@@ -187,8 +187,13 @@ func TestS4NonsenseInAGroup(t *testing.T) {
 		"bad appProtocol": {AddressType: "IPv4",
 			Ports: changed(func(p *hubv1alpha1.EndpointPort) { p.AppProtocol = new("a b") })},
 	} {
-		if _, _, err := ParseGroup(&group, nil); err == nil {
+		_, _, err := ParseGroup(&group, nil)
+		if err == nil {
 			t.Errorf("%s: it is taken", what)
+		} else if len(group.Ports) > 0 {
+			if port := fmt.Sprintf("port %d/TCP", group.Ports[0].Port); !strings.Contains(err.Error(), port) {
+				t.Errorf("%s: %v does not name %s", what, err, port)
+			}
 		}
 	}
 	good := hubv1alpha1.EndpointGroup{
