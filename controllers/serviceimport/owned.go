@@ -208,8 +208,9 @@ func (r Config) reportLost(ctx context.Context, s *snapshot, found *foundSources
 			continue // with each text of an error, the write would start another pass
 		case !lost && !s.hub && was != nil && was.Reason != hubv1alpha1.ReasonSliceRefused:
 			continue // as long as the hub says nothing
-		case !lost && found.held[cluster] && was != nil && was.Reason == hubv1alpha1.ReasonEndpointsRefused:
-			continue // what the hub does not show may be refused still
+		case found.held[cluster] && was != nil && (!lost && was.Reason == hubv1alpha1.ReasonEndpointsRefused ||
+			lost && strings.HasPrefix(was.Message, c.Message+"; ")):
+			continue // what the hub does not show may be refused still, though no slice has it any more
 		case !lost:
 			c.Type = hubv1alpha1.ConditionEndpointsImported
 		}

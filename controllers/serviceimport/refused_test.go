@@ -134,6 +134,45 @@ func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
 	}
 }
 
+// TestS4TheCopySaysAllThatIsMissing: the first cause is the reason, and the message names the others.
+func TestS4TheCopySaysAllThatIsMissing(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*member)
+		reason string
+		says   []string
+	}{
+		"a page, and held addresses are reserved by now": {func(m *member) {
+			m.Reserved = []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24")}
+			page := &hubv1alpha1.EndpointPage{}
+			page.Namespace, page.Name = "set", clusterset.PageName(1, "web", "shop", "c")
+			if err := m.hub.Delete(t.Context(), page); err != nil {
+				t.Fatal(err)
+			}
+		}, hubv1alpha1.ReasonEndpointsMissing, []string{"does not show all", "10.0.2.0, which", "10.0.2.1, which"}},
+		"addresses of two pages": {func(m *member) {
+			m.page("c", 0, "127.0.0.1")
+			m.page("c", 1, "127.0.0.2")
+		}, hubv1alpha1.ReasonEndpointsRefused, []string{"127.0.0.1", "127.0.0.2"}},
+		"an address, and endpoints that the hub refuses": {func(m *member) {
+			m.page("c", 0, "127.0.0.1")
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Incomplete = true })
+		}, hubv1alpha1.ReasonRefusedByHub, []string{"the hub does not take all", "127.0.0.1"}},
+	} {
+		m := paged(t, 2)
+		c.change(m)
+		m.mustPass()
+		reason, message := m.lost("c")
+		if reason != c.reason {
+			t.Errorf("%s: reason %q, want %q", what, reason, c.reason)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(message, text) {
+				t.Errorf("%s: %q does not say %q", what, message, text)
+			}
+		}
+	}
+}
+
 // TestS4NothingIsMissingOfWhatIsNotImported: the condition ends with the import, but not for want of the hub.
 func TestS4NothingIsMissingOfWhatIsNotImported(t *testing.T) {
 	for what, end := range map[string]func(*member){
@@ -197,7 +236,7 @@ func TestS4TheCopySaysWhatIsRefused(t *testing.T) {
 		{"a port that is none", func(g *hubv1alpha1.EndpointGroup) {
 			g.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.3.0.1"}}
 			g.Ports[0].AppProtocol = new("a b")
-		}, "importing endpoints of cluster c failed"},
+		}, "importing endpoints of cluster c failed: port 80/TCP: appProtocol"},
 		{"what is right", func(g *hubv1alpha1.EndpointGroup) { g.Ports[0].AppProtocol = nil }, ""},
 	} {
 		m.editGroup("c", step.change)

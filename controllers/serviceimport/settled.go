@@ -299,8 +299,9 @@ func (r *reconciler) importChanged(
 		}
 		if native, ok := p.from.(*discoveryv1.EndpointSlice); ok {
 			found.sources = append(found.sources, s.nativeSource(r.Cluster, native))
-		} else {
-			r.addGroup(&found, p.cluster, p.group, p.imported, s.imp)
+		} else if refused, err := r.addGroup(&found, p.cluster, p.group, p.imported, s.imp); err != nil ||
+			len(refused) > 0 {
+			return false, nil // a whole pass reports it
 		}
 		plan.imported.existing = append(plan.imported.existing, p.imported)
 		traffic, gateway := endpoints.ProjectionNames(p.imported.Name)
@@ -310,10 +311,9 @@ func (r *reconciler) importChanged(
 			}
 		}
 	}
-	if len(found.held)+len(found.lost) > 0 || len(found.sources) != len(changed) {
+	if len(found.held) > 0 || len(found.sources) != len(changed) {
 		return false, nil
 	}
-	r.report(found.findings)
 	r.desire(plan, found.sources, want)
 	err = r.addSlices(ctx, plan)
 	if err == nil {

@@ -1,6 +1,7 @@
 package serviceimport
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,17 +30,14 @@ func noSources() foundSources {
 	return foundSources{held: map[string]bool{}, lost: map[string]metav1.Condition{}}
 }
 
-// lose notes why endpoints of a cluster are not imported, and what to do.
+// lose notes why endpoints of a cluster are not imported, and what to do. Of several causes, the first is the reason.
 func (f *foundSources) lose(cluster, reason, message string, args ...any) {
-	f.lost[cluster] = metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported, Status: metav1.ConditionFalse,
+	c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported, Status: metav1.ConditionFalse,
 		Reason: reason, Message: fmt.Sprintf(message, args...)}
-}
-
-// refuse notes addresses that this cluster refuses.
-func (f *foundSources) refuse(cluster string, refused []string) {
-	f.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "this cluster refuses addresses of cluster %s: %s; change "+
-		"them there, or --reserved-cidrs of this cluster's agent if the message names it",
-		cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
+	if first, also := f.lost[cluster]; also && reason != hubv1alpha1.ReasonSliceRefused { // of which no text is final
+		c.Reason, c.Message = first.Reason, first.Message+"; "+c.Message
+	}
+	f.lost[cluster] = c
 }
 
 // published is one group of endpoints on the hub.
@@ -112,19 +110,33 @@ func (r Config) addCluster(
 		out.lose(cluster, hubv1alpha1.ReasonRefusedByHub, "the hub does not take all endpoints of cluster %s; see "+
 			"there: kubectl clusterset explain %s.%s", cluster, s.name.Name, s.name.Namespace)
 	}
+	var refused []string // addresses
+	var invalid error    // of the first group that is invalid
 	for _, p := range stated {
 		isStated[p.source] = true
 		if slice := latest[p.source]; !holds || slice == nil && !restored { // else it may have gone since
-			r.addGroup(out, cluster, p, slice, imp)
+			addresses, err := r.addGroup(out, cluster, p, slice, imp)
+			refused, invalid = append(refused, addresses...), cmp.Or(invalid, err)
 		}
 	}
 	for _, slice := range imported {
 		if holds || !isStated[slice.Annotations[endpoints.AnnotationSource]] && newerThanRecord(slice) {
-			r.addHeld(out, cluster, slice)
+			refused = append(refused, r.addHeld(out, cluster, slice)...)
 		}
 	}
 	if holds {
 		out.held[cluster] = true
+	}
+	if invalid != nil {
+		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
+			"Importing endpoints of cluster %s failed: %v.", cluster, invalid)})
+		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
+			"same version of clusterset-controller in both clusters", cluster, invalid)
+	}
+	if len(refused) > 0 {
+		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "this cluster refuses addresses of cluster %s: %s; "+
+			"change them there, or --reserved-cidrs of this cluster's agent if the message names it",
+			cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
 	}
 }
 
@@ -171,10 +183,11 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 	return stated, all
 }
 
-// addGroup adds the source for one group on the hub. slice is what was imported of it, or nil.
+// addGroup adds the source for one group on the hub. slice is what was imported of it, or nil: it stays if the group is
+// invalid. refused names addresses that this cluster refuses.
 func (r Config) addGroup(
 	out *foundSources, cluster string, p published, slice *discoveryv1.EndpointSlice, imp *mcsv1beta1.ServiceImport,
-) {
+) (refused []string, invalid error) {
 	var previous endpoints.Source
 	if slice != nil {
 		if src, err := endpoints.Restore(slice); err == nil {
@@ -182,22 +195,14 @@ func (r Config) addGroup(
 		}
 	}
 	if slice != nil && previous.NewerThan(p.created, p.revision) {
-		r.addHeld(out, cluster, slice)
-		return
+		return r.addHeld(out, cluster, slice), nil
 	}
 	group, refused, err := clusterset.ParseGroup(p.group, r.Reserved)
 	if err != nil {
-		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
-			"Importing endpoints of cluster %s failed: %v.", cluster, err)})
-		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
-			"same version of clusterset-controller in both clusters", cluster, err)
 		if slice != nil {
-			r.addHeld(out, cluster, slice)
+			refused = r.addHeld(out, cluster, slice)
 		}
-		return
-	}
-	if len(refused) > 0 {
-		out.refuse(cluster, refused)
+		return refused, err
 	}
 	if len(refused) > 0 && (previous.Created != p.created || previous.Revision != p.revision) {
 		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(
@@ -207,24 +212,29 @@ func (r Config) addGroup(
 	out.sources = append(out.sources, &endpoints.Source{
 		Name: p.source, ClusterID: cluster, Created: p.created, Revision: p.revision, EndpointGroup: group,
 	})
+	return refused, nil
 }
 
 // addHeld adds the source of an imported slice as it is, without addresses that no other cluster may claim (S4):
-// --reserved-cidrs may be newer than the slice.
-func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.EndpointSlice) {
+// --reserved-cidrs may be newer than the slice. refused names these.
+func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.EndpointSlice) (refused []string) {
 	out.held[cluster] = true
 	src, err := endpoints.Restore(slice)
 	if err != nil {
-		return
+		return nil
 	}
-	had := len(src.Native)
-	src.Native = slices.DeleteFunc(slices.Clone(src.Native), func(e discoveryv1.Endpoint) bool {
-		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
-	})
-	if len(src.Native) < had {
-		out.refuse(cluster, []string{"some that --reserved-cidrs has by now"})
+	all := src.Native
+	src.Native = []discoveryv1.Endpoint{}
+	for _, e := range all {
+		i := slices.IndexFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
+		if i < 0 {
+			src.Native = append(src.Native, e)
+		} else {
+			refused = append(refused, e.Addresses[i]+", which --reserved-cidrs has by now")
+		}
 	}
 	out.sources = append(out.sources, &src)
+	return refused
 }
 
 // nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
