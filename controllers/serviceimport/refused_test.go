@@ -173,6 +173,21 @@ func TestS4TheCopySaysAllThatIsMissing(t *testing.T) {
 	}
 }
 
+// TestS4AnInvalidGroupIsReportedOnce, and again if it is invalid for another cause.
+func TestS4AnInvalidGroupIsReportedOnce(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	for i, protocol := range []string{"a b", "c d"} {
+		m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Ports[0].AppProtocol = new(protocol) })
+		for range 3 {
+			m.mustPass()
+		}
+		if n := len(m.told); n != i+1 || m.told[i] != "RecordRefused" {
+			t.Errorf("appProtocol %q: Events %v", protocol, m.told)
+		}
+	}
+}
+
 // TestS4NothingIsMissingOfWhatIsNotImported: the condition ends with the import, but not for want of the hub.
 func TestS4NothingIsMissingOfWhatIsNotImported(t *testing.T) {
 	for what, end := range map[string]func(*member){

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -128,8 +129,10 @@ func (r Config) addCluster(
 		out.held[cluster] = true
 	}
 	if invalid != nil {
-		out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
-			"Importing endpoints of cluster %s failed: %v.", cluster, invalid)})
+		if !s.reports(cluster, invalid) {
+			out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
+				"Importing endpoints of cluster %s failed: %v.", cluster, invalid)})
+		}
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "importing endpoints of cluster %s failed: %v; use the "+
 			"same version of clusterset-controller in both clusters", cluster, invalid)
 	}
@@ -138,6 +141,12 @@ func (r Config) addCluster(
 			"change them there, or --reserved-cidrs of this cluster's agent if the message names it",
 			cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
 	}
+}
+
+// reports returns whether the condition EndpointsImported of a cluster's copy names an error.
+func (s *snapshot) reports(cluster string, err error) bool {
+	c := meta.FindStatusCondition(s.copyOf(cluster).Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
+	return c != nil && strings.Contains(c.Message, err.Error())
 }
 
 // newerThan reports whether an imported slice, if there is one, is newer than a record or page.
