@@ -17,12 +17,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
-// foundSources are the endpoints that the exporting clusters publish.
+// foundSources are the endpoints of the exporting clusters: those that the hub shows, and those that are held.
 type foundSources struct {
-	sources []*endpoints.Source
-	// held are the clusters with some that stay as they were imported: what the hub shows is incomplete, older than
-	// before, or invalid.
-	held     map[string]bool
+	sources  []*endpoints.Source
+	held     map[string]bool // clusters with slices that stay as they were imported
 	findings []finding
 	lost     map[string]metav1.Condition // EndpointsImported of clusters whose endpoints are not all imported
 }
@@ -32,10 +30,11 @@ func noSources() foundSources {
 }
 
 // lose notes why endpoints of a cluster are not imported, and what to do. Of several causes, the first is the reason.
+// SliceRefused stands alone: reportLost keeps its first text.
 func (f *foundSources) lose(cluster, reason, message string, args ...any) {
 	c := metav1.Condition{Type: hubv1alpha1.ConditionEndpointsImported, Status: metav1.ConditionFalse,
 		Reason: reason, Message: fmt.Sprintf(message, args...)}
-	if first, also := f.lost[cluster]; also && reason != hubv1alpha1.ReasonSliceRefused { // of which no text is final
+	if first, also := f.lost[cluster]; also && reason != hubv1alpha1.ReasonSliceRefused {
 		c.Reason, c.Message = first.Reason, first.Message+"; "+c.Message
 	}
 	f.lost[cluster] = c
@@ -48,19 +47,20 @@ type published struct {
 	group             *hubv1alpha1.EndpointGroup
 }
 
-// sources returns this cluster's own slices and the endpoints that the hub shows of other clusters.
+// sources returns this cluster's own slices, the endpoints that the hub shows of other clusters, and what is held of
+// clusters that the hub does not show completely.
 func (r Config) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
 	out = noSources()
-	imported := map[string][]*discoveryv1.EndpointSlice{} // by cluster
+	managed := map[string][]*discoveryv1.EndpointSlice{} // e.managed by cluster
 	for _, slice := range e.managed {
 		cluster := sourceCluster(slice)
-		imported[cluster] = append(imported[cluster], slice)
+		managed[cluster] = append(managed[cluster], slice)
 	}
 	for _, cluster := range m.Clusters { // sorted, so that a seed of the simulation replays
 		switch {
-		case m.Names[cluster] == nil: // an import stands in for it
+		case m.Names[cluster] == nil: // frozen: its slices stay, and are not in e.managed
 		case cluster == r.Cluster:
 			for _, slice := range s.native {
 				if src := s.nativeSource(r.Cluster, slice); src != nil {
@@ -68,42 +68,24 @@ func (r Config) sources(
 				}
 			}
 		default:
-			r.addCluster(&out, s, cluster, imported[cluster], imp)
+			r.addCluster(&out, s, cluster, managed[cluster], imp)
 		}
 	}
 	return out
 }
 
-// addCluster adds the sources of one other cluster. imported is what was imported of it. What its record does not state
-// has gone. While the hub does not show all that it states, nothing goes.
+// addCluster adds the sources of another cluster. managed are its imported slices. If the hub shows all endpoints of
+// the cluster, those that its record does not state go. Else none go.
 func (r Config) addCluster(
-	out *foundSources, s *snapshot, cluster string, imported []*discoveryv1.EndpointSlice,
+	out *foundSources, s *snapshot, cluster string, managed []*discoveryv1.EndpointSlice,
 	imp *mcsv1beta1.ServiceImport,
 ) {
-	slices.SortFunc(imported, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	rec := s.published.Records[cluster]
-	newerThanRecord := func(slice *discoveryv1.EndpointSlice) bool {
-		return newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision)
-	}
-	recordHeld := rec == nil || rec.Spec.Withdrawn || clusterset.IsOlder(rec, s.copyOf(cluster))
-	if !recordHeld {
-		_, err := clusterset.ParseExport(rec)
-		recordHeld = err != nil
-	}
-	holds := recordHeld || rec.Spec.Pages == 0 && slices.ContainsFunc(imported, newerThanRecord)
-	latest, isStated := latestOf(imported), map[string]bool{}
-	var stated []published // none while the owner is about to publish its latest version again
-	var all, restored bool
-	if !holds {
-		stated, all = s.groupsOf(rec)
-		restored = slices.ContainsFunc(stated, func(p published) bool {
-			return newerThan(latest[p.source], p.created, p.revision)
-		})
-		holds = !all || restored // endpoints may move to a page that is to come
-	}
+	slices.SortFunc(managed, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	rec, latest := s.published.Records[cluster], latestOf(managed)
+	shows, stated := s.compare(cluster, managed, latest)
 	switch {
-	case recordHeld: // copyRecords reports it
-	case holds:
+	case shows == recordUnusable: // copyRecords reports it
+	case shows != complete:
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsMissing, "the hub does not show all endpoints that cluster %s "+
 			"published, or older ones: what was imported stays, and new ones wait; see there: kubectl clusterset "+
 			"explain %s.%s", cluster, s.name.Name, s.name.Namespace)
@@ -113,23 +95,26 @@ func (r Config) addCluster(
 	}
 	var refused []string // addresses
 	var invalid error    // of the first group that is invalid
+	isStated := map[string]bool{}
 	for _, p := range stated {
 		isStated[p.source] = true
-		if slice := latest[p.source]; !holds || slice == nil && !restored { // else it may have gone since
+		if slice := latest[p.source]; shows == complete || slice == nil { // else some may have moved to a missing page
 			addresses, err := r.addGroup(out, cluster, p, slice, imp)
 			refused, invalid = append(refused, addresses...), cmp.Or(invalid, err)
 		}
 	}
-	for _, slice := range imported {
-		if holds || !isStated[slice.Annotations[endpoints.AnnotationSource]] && newerThanRecord(slice) {
+	for _, slice := range managed { // one that is newer than the record may be of a page that a later record counts
+		if shows != complete || !isStated[slice.Annotations[endpoints.AnnotationSource]] &&
+			newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision) {
 			refused = append(refused, r.addHeld(out, cluster, slice)...)
 		}
 	}
-	if holds {
-		out.held[cluster] = true
+	if shows != complete {
+		out.held[cluster] = true // also if it has no slice yet
 	}
 	if invalid != nil {
-		if !s.reports(cluster, invalid) {
+		was := meta.FindStatusCondition(s.copyOf(cluster).Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
+		if was == nil || !strings.Contains(was.Message, invalid.Error()) { // else an earlier pass has reported it
 			out.findings = append(out.findings, finding{imp, "RecordRefused", fmt.Sprintf(
 				"Importing endpoints of cluster %s failed: %v.", cluster, invalid)})
 		}
@@ -143,10 +128,43 @@ func (r Config) addCluster(
 	}
 }
 
-// reports returns whether the condition EndpointsImported of a cluster's copy names an error.
-func (s *snapshot) reports(cluster string, err error) bool {
-	c := meta.FindStatusCondition(s.copyOf(cluster).Status.Conditions, hubv1alpha1.ConditionEndpointsImported)
-	return c != nil && strings.Contains(c.Message, err.Error())
+// shown is how much the hub shows of a cluster's endpoints.
+type shown int
+
+const (
+	recordUnusable shown = iota // no record, or one that is withdrawn, older than its copy, or invalid: all is held
+	older                       // older endpoints than imported ones, as after a restore: all is held
+	pagesMissing                // what is imported is held, and only groups that were never imported are added
+	complete
+)
+
+// compare returns how much the hub shows of a cluster's endpoints. stated are the groups to import: none of an unusable
+// record, and none of older endpoints, because a group that was never imported may have gone since.
+func (s *snapshot) compare(
+	cluster string, managed []*discoveryv1.EndpointSlice, latest map[string]*discoveryv1.EndpointSlice,
+) (_ shown, stated []published) {
+	rec := s.published.Records[cluster]
+	if rec == nil || rec.Spec.Withdrawn || clusterset.IsOlder(rec, s.copyOf(cluster)) {
+		return recordUnusable, nil
+	}
+	if _, err := clusterset.ParseExport(rec); err != nil {
+		return recordUnusable, nil
+	}
+	for _, slice := range managed { // without pages, each has the revision of its record
+		if rec.Spec.Pages == 0 && newerThan(slice, rec.CreationTimestamp.Unix(), rec.Spec.Revision) {
+			return older, nil
+		}
+	}
+	stated, all := s.groupsOf(rec)
+	for _, p := range stated {
+		if newerThan(latest[p.source], p.created, p.revision) {
+			return older, nil
+		}
+	}
+	if !all {
+		return pagesMissing, stated
+	}
+	return complete, stated
 }
 
 // newerThan reports whether an imported slice, if there is one, is newer than a record or page.
@@ -197,13 +215,7 @@ func (s *snapshot) groupsOf(rec *hubv1alpha1.ServiceExportRecord) (stated []publ
 func (r Config) addGroup(
 	out *foundSources, cluster string, p published, slice *discoveryv1.EndpointSlice, imp *mcsv1beta1.ServiceImport,
 ) (refused []string, invalid error) {
-	var previous endpoints.Source
-	if slice != nil {
-		if src, err := endpoints.Restore(slice); err == nil {
-			previous = src
-		}
-	}
-	if slice != nil && previous.NewerThan(p.created, p.revision) {
+	if newerThan(slice, p.created, p.revision) {
 		return r.addHeld(out, cluster, slice), nil
 	}
 	group, refused, err := clusterset.ParseGroup(p.group, r.Reserved)
@@ -213,7 +225,8 @@ func (r Config) addGroup(
 		}
 		return refused, err
 	}
-	if len(refused) > 0 && (previous.Created != p.created || previous.Revision != p.revision) {
+	if len(refused) > 0 && (slice == nil ||
+		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(p.created, p.revision)) {
 		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(
 			"Cluster %s publishes addresses that no other cluster may claim: %s. Its other endpoints are imported.",
 			cluster, strings.Join(refused[:min(len(refused), 5)], "; "))})
@@ -230,7 +243,7 @@ func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.En
 	out.held[cluster] = true
 	src, err := endpoints.Restore(slice)
 	if err != nil {
-		return nil
+		return nil // edited: isUnreadable lets it go only if the hub shows all endpoints
 	}
 	all := src.Native
 	src.Native = []discoveryv1.Endpoint{}
@@ -246,18 +259,18 @@ func (r Config) addHeld(out *foundSources, cluster string, slice *discoveryv1.En
 	return refused
 }
 
-// nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
+// nativeSource returns the source of a slice of this cluster's own Service, or nil if other clusters cannot use it.
 func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *endpoints.Source {
 	name := endpoints.NativeName(slice.UID, own)
-	var was []hubv1alpha1.EndpointPort
+	var lastPorts []hubv1alpha1.EndpointPort
 	for _, imported := range s.imported {
 		if imported.Annotations[endpoints.AnnotationSource] == name {
 			if src, err := endpoints.Restore(imported); err == nil {
-				was = src.Ports
+				lastPorts = src.Ports
 			}
 		}
 	}
-	group, _, ok := clusterset.GroupOf(s.servicePorts(), was, slice)
+	group, _, ok := clusterset.GroupOf(s.servicePorts(), lastPorts, slice)
 	if !ok {
 		return nil
 	}
@@ -273,8 +286,8 @@ func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *e
 	}
 }
 
-// servicePorts returns the ports of this cluster's own Service as its copy has them. Slices may have new names for some
-// that the Service has, and the copy has not yet.
+// servicePorts returns the ports of this cluster's own Service as its copy has them. Those that the Service has renamed
+// since are there under both names, because its slices have either.
 func (s *snapshot) servicePorts() (out []hubv1alpha1.ServicePort) {
 	copied := s.copyOf(s.own.Cluster)
 	if copied == nil {
@@ -285,14 +298,9 @@ func (s *snapshot) servicePorts() (out []hubv1alpha1.ServicePort) {
 		return out
 	}
 	for _, p := range clusterset.ServicePorts(s.service) {
-		named := slices.ContainsFunc(
-			copied.Spec.Ports,
-			func(c hubv1alpha1.ServicePort) bool { return c.Name == p.Name },
-		)
-		there := slices.ContainsFunc(copied.Spec.Ports, func(c hubv1alpha1.ServicePort) bool {
-			return c.Protocol == p.Protocol && c.Port == p.Port
-		})
-		if there && !named {
+		sameName := func(c hubv1alpha1.ServicePort) bool { return c.Name == p.Name }
+		sameNumber := func(c hubv1alpha1.ServicePort) bool { return c.Protocol == p.Protocol && c.Port == p.Port }
+		if slices.ContainsFunc(copied.Spec.Ports, sameNumber) && !slices.ContainsFunc(copied.Spec.Ports, sameName) {
 			out = append(out, p)
 		}
 	}
