@@ -32,9 +32,9 @@ type ServiceExportRecord struct {
 	Status ServiceExportRecordStatus `json:"status,omitzero"`
 }
 
-// Origin says which member wrote a record, for which Service, and when in the order of its changes.
+// Origin says which member wrote a record or page, for which Service, and when in the order of its changes.
 type Origin struct {
-	// clusterID is the member that wrote the record: one DNS label, or two joined by a dot.
+	// clusterID is the member that writes this object: one DNS label, or two joined by a dot.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -58,7 +58,7 @@ type Origin struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="serviceName is immutable"
 	ServiceName string `json:"serviceName"`
 
-	// revision grows with every change that the member makes to this record. A reader that has seen a higher one knows
+	// revision grows with every change that the member makes to this object. A reader that has seen a higher one knows
 	// that the hub was restored, and waits until the member has published again. A change of endpoints alone does not
 	// change the revision of a copy.
 	// +required
@@ -90,8 +90,8 @@ type ServiceExportRecordSpec struct {
 	Endpoints []EndpointGroup `json:"endpoints,omitempty"`
 
 	// pages is the number of this export's EndpointPages, whose numbers begin at 0. Without pages, endpoints has all
-	// backends. The endpoints of a page that is missing on the hub stay in use; those of a page that is not counted do
-	// not. The hub's policy refuses records without this field: agents of before did not put endpoints into records.
+	// backends. Endpoints of a page that is missing on the hub stay in use. Pages from this number on do not count. The
+	// hub's policy refuses records without this field: they are of older builds, which put no endpoints into records.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
@@ -102,7 +102,7 @@ type ServiceExportRecordSpec struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 
 	// exportedAt is the creationTimestamp of the ServiceExport, or when the export began again after a withdrawal. In a
-	// conflict, the oldest export wins, among those whose records were created within 10 minutes of the first.
+	// conflict, the oldest export wins among those whose record was created within 10 minutes of the name's first one.
 	// +optional
 	ExportedAt *metav1.Time `json:"exportedAt,omitempty"`
 
@@ -261,8 +261,8 @@ const (
 	// ConditionHeld of another member's record says that the hub no longer has it as it is here, though its owner has
 	// not withdrawn it.
 	ConditionHeld = "Held"
-	// ConditionImported of any record is False while this cluster does not import the name, and True while it cannot
-	// change the import. It is also set on the ServiceExport.
+	// ConditionImported of any record is absent if all is well, False while this cluster does not import the name, and
+	// True while it imports the name but cannot change the import. It is also set on the ServiceExport.
 	ConditionImported = "Imported"
 	// ConditionEndpointsImported of any record is False while some of its endpoints are not imported.
 	ConditionEndpointsImported = "EndpointsImported"
