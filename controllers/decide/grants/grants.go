@@ -106,7 +106,7 @@ func Decide(f Facts) Plan {
 		}
 		for use, ranges := range r.ranges() {
 			for _, prefix := range ranges {
-				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: prefix, For: use})
+				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: prefix, Use: use})
 			}
 		}
 		if eligible(v, p, &r) {

@@ -14,7 +14,7 @@ import (
 func overlaps(found []ipam.Overlap, blocks []ipam.Grant, reported map[string]Reported) (out []Finding) {
 	for _, o := range found {
 		out = append(out, Finding{o.Block.Member, fmt.Sprintf("block %s overlaps the %s %s of %s",
-			o.Block.Prefix, o.With.For, o.With.Prefix, o.With.Member)})
+			o.Block.Prefix, o.With.Use, o.With.Prefix, o.With.Member)})
 	}
 	for _, b := range blocks {
 		r := reported[b.Member]
@@ -41,7 +41,7 @@ type PoolOverlap struct {
 }
 
 func (o PoolOverlap) String() string {
-	return fmt.Sprintf("pool %s overlaps the %s %s of %s", o.Pool, o.With.For, o.With.Prefix, o.With.Member)
+	return fmt.Sprintf("pool %s overlaps the %s %s of %s", o.Pool, o.With.Use, o.With.Prefix, o.With.Member)
 }
 
 // poolOverlaps returns the pools that overlap a reported range, unless that is inside a block of the same member.

@@ -24,7 +24,7 @@ type Grant struct {
 type Known struct {
 	Member string
 	Prefix netip.Prefix
-	For    string
+	Use    string // "pod range", "service range" or useBlock
 }
 
 // Ask is the total number of blocks of a family that a member wants.
@@ -65,8 +65,15 @@ type Overlap struct {
 	With  Known
 }
 
-// useBlock is the value of Known.For for a granted block.
-const useBlock = "block"
+const useBlock = "block" // Known.Use of a granted block
+
+// owner is a member, as to its blocks of one family.
+type owner struct {
+	member string
+	family corev1.IPFamily
+}
+
+func (a *Ask) owner() owner { return owner{a.Member, a.Family} }
 
 // Carve grants blocks that overlap neither each other nor any known range, so that each address of a block identifies
 // one owner in all members. The first block of every member comes before any second one, and older requests before
@@ -74,25 +81,24 @@ const useBlock = "block"
 // input does not matter.
 func Carve(in Carving) Carved {
 	var taken []netip.Prefix
-	have := map[Ask]int{}
+	have := map[owner]int{}
 	for _, g := range in.Granted {
 		taken = append(taken, g.Prefix)
-		have[Ask{Member: g.Member, Family: Family(g.Prefix.Addr())}]++
+		have[owner{g.Member, Family(g.Prefix.Addr())}]++
 	}
 	for _, k := range in.Known {
 		taken = append(taken, k.Prefix)
 	}
 	taken = clusterset.Outermost(taken)
 	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
-	refused, lowest := map[Ask]bool{}, map[netip.Prefix]netip.Prefix{}
+	refused, last := map[owner]bool{}, map[netip.Prefix]netip.Prefix{}
 	for _, t := range requests(in.Asks, have) {
-		who := Ask{Member: t.Member, Family: t.Family}
-		if refused[who] {
+		if refused[t.owner()] {
 			continue
 		}
-		p, err := allocate(in.Pools, taken, lowest, t.Family, in.length(t.Family))
+		p, err := allocate(in.Pools, taken, last, t.Family, in.length(t.Family))
 		if err != nil {
-			refused[who] = true
+			refused[t.owner()] = true
 			out.Refused = append(out.Refused, AskRefused{Member: t.Member, Family: t.Family, Err: err})
 			continue
 		}
@@ -117,10 +123,10 @@ type request struct {
 }
 
 // requests returns the missing blocks in the order in which they are granted.
-func requests(asks []Ask, have map[Ask]int) []request {
+func requests(asks []Ask, have map[owner]int) []request {
 	var all []request
 	for _, a := range asks {
-		for n := have[Ask{Member: a.Member, Family: a.Family}]; n < a.Blocks; n++ {
+		for n := have[a.owner()]; n < a.Blocks; n++ {
 			all = append(all, request{Ask: a, nth: n})
 		}
 	}
@@ -135,10 +141,10 @@ func requests(asks []Ask, have map[Ask]int) []request {
 	return all
 }
 
-// allocate returns the lowest free block of the first pool that has one. lowest has, by pool, the block that it
-// returned last: those below are taken.
+// allocate returns the lowest free block of the first pool that has one. last has, by pool, the block that it returned
+// last: all below are taken.
 func allocate(
-	pools, taken []netip.Prefix, lowest map[netip.Prefix]netip.Prefix, f corev1.IPFamily, length int,
+	pools, taken []netip.Prefix, last map[netip.Prefix]netip.Prefix, f corev1.IPFamily, length int,
 ) (netip.Prefix, error) {
 	ofFamily := false
 	for _, p := range pools {
@@ -146,24 +152,20 @@ func allocate(
 			continue
 		}
 		ofFamily = true
-		from, known := lowest[p]
+		from, known := last[p]
 		if !known {
 			from = netip.PrefixFrom(p.Masked().Addr(), length)
 		}
 		if found, ok := lowestFree(p, from, taken); ok {
-			lowest[p] = found
+			last[p] = found
 			return found, nil
 		}
 	}
 	if !ofFamily {
 		return netip.Prefix{}, fmt.Errorf("no pool is of %s; add one to the ClusterSet", f)
 	}
-	return netip.Prefix{}, fmt.Errorf(
-		"%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet",
-		ErrFull,
-		length,
-		f,
-	)
+	return netip.Prefix{}, fmt.Errorf("%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet",
+		ErrFull, length, f)
 }
 
 // lowestFree returns the lowest free block from this one on. It goes from one taken prefix to the next, because a pool
@@ -190,12 +192,12 @@ func lowestFree(pool, block netip.Prefix, taken []netip.Prefix) (netip.Prefix, b
 	return block, true
 }
 
-// overlaps returns the blocks that overlap a block or range of another member. Of two prefixes that overlap, one
-// contains the other: in sorted order, the prefixes around the current one form a stack.
+// overlaps returns the Overlaps. Of two prefixes that overlap, one contains the other: in sorted order, the prefixes
+// around the current one form a stack.
 func overlaps(granted []Grant, known []Known) []Overlap {
 	all := make([]Known, 0, len(granted)+len(known))
 	for _, g := range granted {
-		all = append(all, Known{Member: g.Member, Prefix: g.Prefix.Masked(), For: useBlock})
+		all = append(all, Known{Member: g.Member, Prefix: g.Prefix.Masked(), Use: useBlock})
 	}
 	for _, k := range known {
 		k.Prefix = k.Prefix.Masked()
@@ -206,7 +208,7 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 			a.Prefix.Addr().Compare(b.Prefix.Addr()),
 			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
 			cmp.Compare(a.Member, b.Member),
-			cmp.Compare(a.For, b.For),
+			cmp.Compare(a.Use, b.Use),
 		)
 	})
 	var found []Overlap
@@ -217,9 +219,9 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 		}
 		for _, outer := range around {
 			switch {
-			case outer.For == useBlock && (outer.Member != k.Member || k.For == useBlock):
+			case outer.Use == useBlock && (outer.Member != k.Member || k.Use == useBlock):
 				found = append(found, Overlap{Block: Grant{outer.Member, outer.Prefix}, With: k})
-			case k.For == useBlock && outer.Member != k.Member:
+			case k.Use == useBlock && outer.Member != k.Member:
 				found = append(found, Overlap{Block: Grant{k.Member, k.Prefix}, With: outer})
 			}
 		}
@@ -239,9 +241,12 @@ func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 	}
 	free, touched := uint64(1)<<(length-pool.Bits()), map[netip.Prefix]bool{}
 	for _, t := range clusterset.Outermost(taken) {
-		block := netip.PrefixFrom(t.Addr(), min(length, t.Addr().BitLen())).Masked()
+		if !t.Overlaps(pool) {
+			continue
+		}
+		block := netip.PrefixFrom(t.Addr(), length).Masked()
 		switch {
-		case !t.Overlaps(pool) || touched[block]:
+		case touched[block]:
 		case t.Bits() <= length:
 			free -= 1 << (length - t.Bits())
 		default:

@@ -28,8 +28,8 @@ func TestBlocksOverlapNeitherEachOtherNorKnownRanges(t *testing.T) {
 		BitsV4: 24,
 		BitsV6: 64,
 		Known: []Known{
-			{Member: "eu", Prefix: prefix("10.0.0.128/25"), For: "pods"},
-			{Member: "us", Prefix: prefix("10.0.2.7/32"), For: "services"},
+			{Member: "eu", Prefix: prefix("10.0.0.128/25"), Use: "pods"},
+			{Member: "us", Prefix: prefix("10.0.2.7/32"), Use: "services"},
 		},
 		Asks: []Ask{
 			{Member: "us", Family: v4, Blocks: 2, Since: now},

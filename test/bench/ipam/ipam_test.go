@@ -65,7 +65,7 @@ func BenchmarkCarve(b *testing.B) {
 			)
 			services := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i), 0}), 24)
 			in.Granted = append(in.Granted, ipam.Grant{Member: name, Prefix: block})
-			in.Known = append(in.Known, ipam.Known{Member: name, Prefix: services, For: "services"})
+			in.Known = append(in.Known, ipam.Known{Member: name, Prefix: services, Use: "services"})
 		}
 		in.Asks = []ipam.Ask{{Member: "m0", Family: corev1.IPv4Protocol, Blocks: 2}}
 		b.Run(fmt.Sprintf("%d-members", members), func(b *testing.B) {

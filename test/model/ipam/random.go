@@ -60,7 +60,7 @@ func RandomCarving(r *rand.Rand) ipam.Carving {
 	}
 	known := map[ipam.Known]bool{}
 	for range r.IntN(6) {
-		if k := (ipam.Known{Member: member(), Prefix: prefix(), For: pick(r, "services", "pods")}); !known[k] {
+		if k := (ipam.Known{Member: member(), Prefix: prefix(), Use: pick(r, "services", "pods")}); !known[k] {
 			in.Known, known[k] = append(in.Known, k), true
 		}
 	}
