@@ -20,8 +20,8 @@ func PageName(number int32, service, namespace, cluster string) string {
 	return strconv.Itoa(int(number)) + "." + RecordName(service, namespace, cluster)
 }
 
-// ParsePage checks who wrote a page, as far as the hub's API server does not.
-func ParsePage(page *hubv1alpha1.EndpointPage) error {
+// CheckPage returns an error if a page states another origin than its name does, which alone the hub's policy checks.
+func CheckPage(page *hubv1alpha1.EndpointPage) error {
 	o := &page.Spec.Origin
 	if err := checkOrigin(o); err != nil {
 		return err
@@ -33,8 +33,8 @@ func ParsePage(page *hubv1alpha1.EndpointPage) error {
 }
 
 // ParseGroup returns the part of a group that may be imported. It leaves out endpoints with an address that no other
-// cluster may have (SPEC S4), and names them in refused. It fails if the whole group is invalid. It does not change
-// group.
+// cluster may have (SPEC S4), or with an invalid address, hostname or zone: refused says which and why. It fails if the
+// whole group is invalid. It does not change group.
 func ParseGroup(
 	group *hubv1alpha1.EndpointGroup, reserved []netip.Prefix,
 ) (out hubv1alpha1.EndpointGroup, refused []string, err error) {
@@ -96,12 +96,11 @@ func Claimable(address string, reserved []netip.Prefix) bool {
 	return err == nil && checkAddress(addr, reserved) == nil
 }
 
-// neverImported lists the ranges, beside those that netip knows, that no endpoint may be in: this network (RFC 791)
-// and broadcast; metadata services of clouds, which give out the credentials of machines; and IPv6 ranges that contain
-// IPv4 addresses in a form that Kubernetes refuses (RFC 4291), or anywhere (RFC 8215).
+// neverImported lists the ranges, beside those that netip knows, that no endpoint may be in. Those with the name of a
+// cloud are of its metadata services, which give out the credentials of machines.
 var neverImported = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("0.0.0.0/8"),              // this network (RFC 791)
+	netip.MustParsePrefix("255.255.255.255/32"),     // broadcast
 	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba Cloud
 	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
 	netip.MustParsePrefix("192.0.0.192/32"),         // Oracle Cloud
@@ -110,12 +109,12 @@ var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Cloud
 	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud
 	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
-	netip.MustParsePrefix("::ffff:0:0/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("::ffff:0:0/96"),          // IPv4-mapped (RFC 4291): Kubernetes refuses it
+	netip.MustParsePrefix("64:ff9b:1::/48"),         // local NAT64 (RFC 8215): any octets may be an IPv4 address
 }
 
-// embedded lists the IPv6 ranges that contain IPv4 addresses (RFC 4291, RFC 6052, RFC 3056), and at which octet. What
-// holds for these addresses holds for those.
+// embedded lists the IPv6 ranges whose addresses contain an IPv4 address (RFC 4291, RFC 6052, RFC 3056), and its first
+// octet. If the IPv4 address is refused, so is the other one.
 var embedded = map[netip.Prefix]int{
 	netip.MustParsePrefix("::/96"):        12,
 	netip.MustParsePrefix("64:ff9b::/96"): 12,

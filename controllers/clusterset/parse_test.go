@@ -213,12 +213,12 @@ func TestS2APageIsOfWhomItSays(t *testing.T) {
 		"12.web.shop.a": true, "1.web.shop.a": false, "12.web.shop.b": false, "12.api.shop.a": false,
 		"web.shop.a": false,
 	} {
-		if page.Name = name; (ParsePage(page) == nil) != ok {
-			t.Errorf("%s: %v", name, ParsePage(page))
+		if page.Name = name; (CheckPage(page) == nil) != ok {
+			t.Errorf("%s: %v", name, CheckPage(page))
 		}
 	}
 	page.Spec.ClusterID = "a.b.c"
-	if page.Name = "12.web.shop.a.b.c"; ParsePage(page) == nil {
+	if page.Name = "12.web.shop.a.b.c"; CheckPage(page) == nil {
 		t.Error("a cluster with three labels is taken")
 	}
 }
@@ -256,7 +256,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var page hubv1alpha1.EndpointPage
 		if json.Unmarshal(data, &page) == nil {
-			_ = ParsePage(&page)
+			_ = CheckPage(&page)
 			group, _, err := ParseGroup(&page.Spec.EndpointGroup, nil)
 			for _, e := range group.Endpoints {
 				a, bad := netip.ParseAddr(e.Address)

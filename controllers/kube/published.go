@@ -73,7 +73,7 @@ func (p Published) Page(of *hubv1alpha1.ServiceExportRecord, number int32) *hubv
 // PagesOf returns the valid pages that a record states, by number. all is false if one is missing.
 func (p Published) PagesOf(rec *hubv1alpha1.ServiceExportRecord) (pages []*hubv1alpha1.EndpointPage, all bool) {
 	for i := range rec.Spec.Pages {
-		if page := p.Page(rec, i); page != nil && clusterset.ParsePage(page) == nil {
+		if page := p.Page(rec, i); page != nil && clusterset.CheckPage(page) == nil {
 			pages = append(pages, page)
 		}
 	}

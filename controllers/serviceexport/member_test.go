@@ -171,7 +171,7 @@ func valid(was, o client.Object) error {
 	switch o := o.(type) {
 	case *hubv1alpha1.EndpointPage:
 		groups = []hubv1alpha1.EndpointGroup{o.Spec.EndpointGroup}
-		if err := clusterset.ParsePage(o); err != nil {
+		if err := clusterset.CheckPage(o); err != nil {
 			return err
 		}
 	case *hubv1alpha1.ServiceExportRecord:
