@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
@@ -146,6 +147,16 @@ func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSl
 
 // ready applies the rule of EndpointSlices that an unset condition means ready.
 func ready(condition *bool) bool { return ptr.Deref(condition, true) }
+
+// ReadyAddresses returns the addresses of the ready endpoints of a group.
+func ReadyAddresses(group *hubv1alpha1.EndpointGroup) (out []string) {
+	for i := range group.Endpoints {
+		if e := &group.Endpoints[i]; ready(e.Ready) {
+			out = append(out, e.Address)
+		}
+	}
+	return out
+}
 
 // readyIn returns what says whether an endpoint of a slice is ready. In a gateway slice those that are serve (SPEC S6).
 func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool {

@@ -7,15 +7,24 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
-
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// conditions are the conditions of an endpoint that its owner publishes: ready and serving.
+// conditions are those of an endpoint that its owner publishes, by readyAt and servingAt.
 type conditions [2]*bool
 
-// notReady returns a copy of the source whose endpoints are not ready in this cluster. The published conditions are
-// kept, so that they apply again when the reason is gone, even while the hub does not show the record (DESIGN §7).
+const readyAt, servingAt = 0, 1
+
+// bothFalse reports whether c is what notReady writes.
+func (c conditions) bothFalse() bool { return !ready(c[readyAt]) && !ready(c[servingAt]) }
+
+// published are the conditions of the endpoints of a source by address, as in {"10.2.0.9":[[true,true],[false,true]]}.
+// Pods in the network of their host have its address: they are told apart by their order.
+type published map[string][]conditions
+
+func (p published) add(address string, c conditions) { p[address] = append(p[address], c) }
+
+// notReady returns a copy of the source with all endpoints written as not ready: their cluster has expired. What it has
+// published is kept, for when it is live again and the hub does not show the record (DESIGN §7).
 func (src *Source) notReady() *Source {
 	out, no := *src, false
 	out.Native, out.Endpoints, out.Published = slices.Clone(src.Native), slices.Clone(src.Endpoints), published{}
@@ -32,15 +41,6 @@ func (src *Source) notReady() *Source {
 	}
 	return &out
 }
-
-// published are the published conditions of the endpoints of a source, in their order for each address: Pods of the
-// network of their host share its address.
-type published map[string][]conditions
-
-func (p published) add(address string, c conditions) { p[address] = append(p[address], c) }
-
-// bothFalse reports whether c is what notReady writes.
-func (c conditions) bothFalse() bool { return !ready(c[0]) && !ready(c[1]) }
 
 // readiness returns the value of AnnotationReadiness, or "".
 func (src *Source) readiness() string {
@@ -68,20 +68,11 @@ func asPublished(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	out := slices.Clone(slice.Endpoints)
 	for i := range out {
 		c, address := &out[i].Conditions, out[i].Addresses[0]
-		if k := kept[address]; len(k) > 0 {
-			if (conditions{c.Ready, c.Serving}).bothFalse() {
-				c.Ready, c.Serving = k[0][0], k[0][1]
+		if left := kept[address]; len(left) > 0 {
+			if (conditions{c.Ready, c.Serving}).bothFalse() { // else edited by a user
+				c.Ready, c.Serving = left[0][readyAt], left[0][servingAt]
 			}
-			kept[address] = k[1:]
-		}
-	}
-	return out
-}
-
-func ReadyAddresses(group *hubv1alpha1.EndpointGroup) (out []string) {
-	for i := range group.Endpoints {
-		if e := &group.Endpoints[i]; ready(e.Ready) {
-			out = append(out, e.Address)
+			kept[address] = left[1:]
 		}
 	}
 	return out
