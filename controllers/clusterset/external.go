@@ -25,7 +25,7 @@ const (
 	AnnotationExternalWeight = "clusterset-dns.io/external-weight"
 )
 
-// The ClusterProperties of a cluster's place. A record with a load balancer keeps them first if it cannot hold all.
+// The ClusterProperties of a cluster's place: first among the 16 properties that a record with a load balancer takes.
 const (
 	propertyRegion    = "region"
 	propertyContinent = "continent"
@@ -187,7 +187,7 @@ func externalOf(
 		}
 	}
 	out, refused := ParseExternal(&hubv1alpha1.ServiceExportRecordSpec{External: in}, nil)
-	leftOut = slices.Concat(leftOut, refused, out.setPlace(own.Properties))
+	leftOut = slices.Concat(leftOut, refused, out.setPlace(own.Properties)) // which the record has as properties
 	if len(out.IPs)+len(out.Hostnames) == 0 {
 		refuse(AnnotationExternal, "the load balancer of the Service has no address yet that clients can use")
 		return nil, leftOut

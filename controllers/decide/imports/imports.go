@@ -86,7 +86,7 @@ func allowed(in map[string]string) map[string]string {
 	return out
 }
 
-// reserved reports whether a key belongs to Kubernetes or to this project, so that an export must not set it.
+// reserved reports whether the agent itself sets or reads a key, so that an export must not set it.
 func reserved(k string) bool {
 	prefix, _, _ := strings.Cut(k, "/")
 	return k == derived.LabelManagedBy || prefix == "clusterset-dns.io" || prefix == "multicluster.kubernetes.io"
@@ -204,20 +204,11 @@ const ReasonFull = "VIPRangeFull"
 func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed error) metav1.Condition {
 	switch {
 	case len(families) == 0:
-		return conditions.Ready(
-			metav1.ConditionFalse,
-			mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
-			fmt.Sprintf(
-				"The exporting clusters have IP families %v in common. This cluster supports none of them.",
-				m.Families,
-			),
-		)
+		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, fmt.Sprintf(
+			"The exporting clusters have IP families %v in common. This cluster supports none of them.", m.Families))
 	case errors.Is(failed, ipam.ErrFull):
-		return conditions.Ready(
-			metav1.ConditionFalse,
-			ReasonFull,
-			fmt.Sprintf("%v. The agent retries until an address is free.", failed),
-		)
+		return conditions.Ready(metav1.ConditionFalse, ReasonFull,
+			fmt.Sprintf("%v. The agent retries until an address is free.", failed))
 	case failed != nil:
 		return conditions.Ready(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			fmt.Sprintf("Writing the derived Service failed: %v. The agent retries.", failed))
