@@ -12,17 +12,17 @@ type Reason struct {
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
 	Remedy    string // what repairs it; "" of what is well
-	Command   string // the command of Remedy that is right whatever the message says, or ""
+	Command   string // offered by doctor; "" if the message decides what is to be done
 }
 
 const (
 	joinCommand  = "kubectl clusterset join --hub-context=HUB"
 	renewCommand = "kubectl clusterset join --renew --hub-context=HUB"
+	moveCommand  = renewCommand + " --hub-server=URL"
 	initCommand  = "kubectl clusterset init --hub-context=HUB"
 
-	join  = "`kubectl clusterset join --hub-context=HUB`"
-	renew = "`kubectl clusterset join --renew --hub-context=HUB`, which keeps ID and VIPs"
-	log   = "The agent's log: `kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50`"
+	join  = "`" + joinCommand + "`"
+	renew = "`" + renewCommand + "`, which keeps ID and VIPs"
 )
 
 // Reasons are all reasons of a Membership's conditions.
@@ -34,12 +34,10 @@ var Reasons = map[string]Reason{
 	"NoAnswer": {Condition: "HubReachable",
 		Means: "The agent does not reach the hub. Imports stay as they are; other members see no change of this " +
 			"cluster's exports.",
-		Remedy: "Let this cluster's Pods reach that address. If the hub has another one for them: " +
-			"`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL`. If its certificate authority " +
-			"has changed: " + renew + "."},
+		Remedy: "Let this cluster's Pods reach that address. If the hub has another one for them: `" + moveCommand +
+			"`. If its certificate authority has changed: " + renew + "."},
 	"NoHub": {Condition: "HubReachable", Command: joinCommand, Means: "The API server lacks the kinds of a hub.",
-		Remedy: "If it is the hub: `kubectl clusterset init --hub-context=HUB`. Else join the right one: " +
-			"" + join + "."},
+		Remedy: "If it is the hub: `" + initCommand + "`. Else join the right one: " + join + "."},
 
 	"Accepted": {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is " +
 		"renewed."},
@@ -52,14 +50,14 @@ var Reasons = map[string]Reason{
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
-	"NotUsed": {Condition: "CredentialsValid", Command: renewCommand + " --hub-server=URL",
+	"NotUsed": {Condition: "CredentialsValid", Command: moveCommand,
 		Means: "The Secret `hub-kubeconfig` has another address or certificate authority, where the hub does not " +
 			"answer. The agent keeps its connection until it starts again, which cuts this cluster off.",
-		Remedy: "`kubectl clusterset join --renew --hub-context=HUB --hub-server=URL` with an address that works."},
+		Remedy: "`" + moveCommand + "` with an address that works."},
 	"NotRenewed": {Condition: "CredentialsValid",
 		Means: "When the token has expired, this cluster imports nothing new, and its changes do not arrive at the " +
-			"others. Its endpoints stay there while its agent answers (port 8082), at most an hour if only endpoints " +
-			"do; else they expire with its Lease.",
+			"others. Its endpoints stay there while its agent answers (port 8082). If only endpoints answer, they " +
+			"stay for an hour; if nothing does, until its Lease expires.",
 		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
 
 	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
@@ -85,7 +83,7 @@ var Reasons = map[string]Reason{
 			"then join."},
 	"NoClusterSet": {Condition: "Admitted", Command: initCommand,
 		Means:  "The clusterset's namespace on the hub has no ClusterSet, or several.",
-		Remedy: "`kubectl clusterset init --hub-context=HUB`; of several, delete all but one."},
+		Remedy: "`" + initCommand + "`; of several, delete all but one."},
 	"Leaving": {Condition: "Admitted",
 		Means:  "This cluster is to leave, and the agent cannot finish that.",
 		Remedy: "Do what the message says. If the hub no longer exists: `kubectl clusterset leave --force`."},
@@ -107,14 +105,14 @@ var Reasons = map[string]Reason{
 		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
 	"RightsMissingOnHub": {Condition: "Permitted", Command: joinCommand,
 		Means: "A binding of this member is missing on the hub, or a role there is older than the agent.",
-		Remedy: "As an admin of the hub: " + join + ". After an upgrade of the agent, before it " +
-			"`kubectl clusterset init --hub-context=HUB`."},
+		Remedy: "As an admin of the hub: " + join + ". After an upgrade of the agent, before it `" +
+			initCommand + "`."},
 
 	"Disjoint": {Condition: "RangesDisjoint", Means: "No range that a member reports overlaps those of this cluster."},
 	"NoPodRanges": {Condition: "RangesDisjoint", Unknown: true,
-		Means: "Set ClusterProperty `pod-ranges.clusterset-dns.io` to let overlaps be found."},
+		Means: "Overlaps are not found until ClusterProperty `pod-ranges.clusterset-dns.io` is set."},
 	"Overlap": {Condition: "RangesDisjoint",
-		Means:  "Packets to such addresses do not leave this cluster, or reach a wrong Pod.",
+		Means:  "Packets to addresses in the overlap do not leave this cluster, or reach a wrong Pod.",
 		Remedy: "Renumber one of the clusters, or use a gateway that translates addresses."},
 
 	"Answered": {Condition: "DNSAnswers", Means: "Pods of this cluster resolve names of clusterset.local."},
@@ -137,7 +135,7 @@ var Reasons = map[string]Reason{
 		Means:  "If that member dies, this is noticed after a minute in place of five seconds.",
 		Remedy: "Allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` (failover.md)."},
 
-	"AllWell": {Condition: "Ready", Means: "All conditions are well; of PeersReachable, Ready does not depend."},
+	"AllWell": {Condition: "Ready", Means: "All conditions are well. Ready does not depend on PeersReachable."},
 }
 
 func Names() []string { return slices.Sorted(maps.Keys(Reasons)) }
