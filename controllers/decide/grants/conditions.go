@@ -32,7 +32,7 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 		c.Message = fmt.Sprintf("Mode %s has no usable pool: add one to spec.vips.pools. Until then VIPs come from "+
 			"blocks granted before and ServiceCIDRs labelled by hand, and else from each cluster's own ranges.", mode)
 	case plan.Waiting:
-		c.Reason = ReasonWaiting
+		c.Reason = "Waiting"
 		c.Message = "The hub controller has just started, or status.blocks lacks blocks that it had: the hub may " +
 			"have been restored from a backup. Granting resumes after two minutes. Members report their ranges " +
 			"meanwhile."

@@ -43,9 +43,6 @@ type Plan struct {
 	PoolOverlaps []PoolOverlap
 }
 
-// ReasonWaiting is the reason of condition BlocksGranted if Plan.Waiting is set.
-const ReasonWaiting = "Waiting"
-
 // Finding is a message about one member.
 type Finding struct{ Member, Message string }
 
