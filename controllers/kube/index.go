@@ -84,10 +84,10 @@ func SourceOf(o client.Object) types.NamespacedName {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: service}
 	}
 	manager := l[discoveryv1.LabelManagedBy]
-	// Kubernetes copies the labels of a Service to its slices.
-	synchronised := l[mcsv1beta1.LabelSourceCluster] != "" && !strings.HasSuffix(manager, "-controller.k8s.io")
-	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" || synchronised ||
-		manager == Manager {
+	// Kubernetes copies the labels of a Service to its slices, also those of the MCS API.
+	synchronised := cmp.Or(l[mcsv1beta1.LabelServiceName], l[mcsv1beta1.LabelSourceCluster]) != "" &&
+		!strings.HasSuffix(manager, "-controller.k8s.io")
+	if l[discoveryv1.LabelServiceName] == "" || synchronised || manager == Manager {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}

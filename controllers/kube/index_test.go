@@ -26,6 +26,10 @@ func TestOnlyOwnEndpointsHaveASource(t *testing.T) {
 			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
 			mcsv1beta1.LabelSourceCluster: "b",
 		}, "web"},
+		{"of this cluster, with labels of the MCS API of its Service", "web-3", map[string]string{
+			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+			mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: "b",
+		}, "web"},
 		{"imported", imported, endpoints.Labels("web", service, "b", Manager), ""},
 		{"imported, without labels", imported, nil, service},
 		{"imported by another program", "web-b", map[string]string{

@@ -145,6 +145,8 @@ func (m *Model) endpoints(imp Import, all []discoveryv1.EndpointSlice) []endpoin
 			continue
 		case slice.Namespace != imp.Namespace || slice.Labels[mcsv1beta1.LabelServiceName] != imp.Name:
 			continue // N17: also slices with only kubernetes.io/service-name
+		case strings.HasSuffix(slice.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io"):
+			continue // N17: Kubernetes copied the labels of a Service
 		case !m.selects(slice.Namespace): // O1
 			continue
 		case !isClusterID(cluster): // N17: no source-cluster, or an impossible one

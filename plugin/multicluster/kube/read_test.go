@@ -36,6 +36,15 @@ func hosts(t *testing.T, s *discoveryv1.EndpointSlice, podNames bool) string {
 	return strings.Join(all, " ")
 }
 
+// TestN17SlicesOfKubernetesAreIgnored: they have the labels of their Service.
+func TestN17SlicesOfKubernetesAreIgnored(t *testing.T) {
+	s := slice("web-1", "web", "eu", "10.1.0.1")
+	s.ResourceVersion, s.Labels[discoveryv1.LabelManagedBy] = "7", "endpointslice-controller.k8s.io"
+	if o := (Config{}).stripSlice(s); o != nil {
+		t.Errorf("it is read: %+v", o)
+	}
+}
+
 func TestReadsEndpoints(t *testing.T) {
 	pod := &corev1.ObjectReference{Kind: "Pod", Name: "Pod-7"}
 	for name, c := range map[string]struct {

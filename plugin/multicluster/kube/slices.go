@@ -46,8 +46,12 @@ func (c Config) slicesWith(selector string, strip func(*discoveryv1.EndpointSlic
 	return r
 }
 
-// stripSlice returns nil if the object has no name or no numeric resourceVersion.
+// stripSlice returns nil if the object has no name or no numeric resourceVersion, or if Kubernetes made it: it copies
+// the labels of a Service to its slices.
 func (c Config) stripSlice(s *discoveryv1.EndpointSlice) *sliceObject {
+	if strings.HasSuffix(s.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io") {
+		return nil
+	}
 	content := sliceContent{service: s.Labels[labelServiceName] + "." + s.Namespace}
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 		content.trigger = t.UnixNano()
