@@ -79,7 +79,7 @@ func RecordOf(
 	spec.MinReady = string(minReady)
 	invalid(AnnotationMinReady, err)
 	if text := export.Annotations[AnnotationPreference]; text != "" && err == nil {
-		spec.Preference, err = ParsePreference(text)
+		spec.Preference, err = parseOwnPreference(text)
 		invalid(AnnotationPreference, err)
 	}
 	if err != nil {

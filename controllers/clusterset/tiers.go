@@ -67,8 +67,10 @@ const (
 	maxPropertyValue = 128 // octets
 )
 
-// suffixOwn ends the names of this project's own ClusterProperties.
-const suffixOwn = ".clusterset-dns.io"
+// isOwn reports whether a ClusterProperty is one of the clusterset or of this project, which no record states.
+func isOwn(property string) bool {
+	return property == PropertyID || property == PropertySet || strings.HasSuffix(property, ".clusterset-dns.io")
+}
 
 // aliases are the preferences that have a name of their own.
 var aliases = map[hubv1alpha1.Preference]string{
@@ -99,6 +101,19 @@ func ParsePreference(text string) (hubv1alpha1.Preference, error) {
 		}
 	}
 	return hubv1alpha1.Preference(canonical), nil
+}
+
+// parseOwnPreference returns what ParsePreference does, or an error if an entry goes by a ClusterProperty that no
+// record states: it would select no cluster. Importers accept such a preference.
+func parseOwnPreference(text string) (hubv1alpha1.Preference, error) {
+	p, err := ParsePreference(text)
+	for _, t := range Tiers(p) {
+		property, _, _ := strings.Cut(strings.TrimPrefix(string(t), "same:"), "=")
+		if isOwn(property) {
+			return "", fmt.Errorf("%q: no record states ClusterProperty %s; use cluster=ID", t, property)
+		}
+	}
+	return p, err
 }
 
 // Tiers returns the tiers of a preference that ParsePreference has returned. "" means PreferNone.
@@ -217,14 +232,13 @@ func (m MinReady) Enough(ready, all int) bool {
 	return ready >= max(n, 1)
 }
 
-// Stated returns those ClusterProperties that a record states: not the ones of the clusterset itself, and none with a
-// long value. If there are too many, it returns those in first, and the first others by name.
+// Stated returns those ClusterProperties that a record states: none that isOwn, and none with a long value. If there
+// are too many, it returns those in first, and the first others by name.
 func Stated(properties map[string]string, first ...string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Concat(first, slices.Sorted(maps.Keys(properties))) {
 		value, found := properties[name]
-		own := name == PropertyID || name == PropertySet || strings.HasSuffix(name, suffixOwn)
-		if found && !own && len(value) <= maxPropertyValue && len(out) < maxProperties {
+		if found && !isOwn(name) && len(value) <= maxPropertyValue && len(out) < maxProperties {
 			out[name] = value
 		}
 	}

@@ -41,6 +41,24 @@ func TestT2APreferenceHasOneForm(t *testing.T) {
 	}
 }
 
+// TestT2APropertyThatNoRecordStatesSelectsNobody, so that no preference is exported that asks for it. Of a neighbour,
+// it is accepted.
+func TestT2APropertyThatNoRecordStatesSelectsNobody(t *testing.T) {
+	for text, valid := range map[string]bool{
+		"cluster.clusterset.k8s.io=west": false, "cluster=west,clusterset.k8s.io=shop,any": false,
+		"same:clusterset.k8s.io": false, "vip-blocks.clusterset-dns.io=x": false,
+		"": true, "local-only": true, "cluster=west": true, "same:region,region=eu,any": true,
+	} {
+		_, err := parseOwnPreference(text)
+		if (err == nil) != valid || !valid && !strings.Contains(err.Error(), "cluster=ID") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err := ParsePreference(text); err != nil {
+			t.Errorf("%q of a neighbour: %v", text, err)
+		}
+	}
+}
+
 // TestE11WhoMayImport: the cluster itself, and those that are listed.
 func TestE11WhoMayImport(t *testing.T) {
 	eu := map[string]string{"region": "eu"}

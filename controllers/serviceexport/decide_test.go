@@ -188,6 +188,16 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	if strings.Contains(valid.Message, "example.com") {
 		t.Errorf("the message names an annotation of others: %s", valid.Message)
 	}
+	useless := export.DeepCopy()
+	useless.Annotations[clusterset.AnnotationPreference] = "cluster.clusterset.k8s.io=west"
+	last := &hubv1alpha1.ServiceExportRecord{}
+	last.Spec.Preference = hubv1alpha1.LocalOnly
+	spec, valid = decided(
+		state{cluster: clusterset.Place{Cluster: "a"}, export: useless, service: svc(nil), own: last},
+	)
+	if spec == nil || spec.Preference != hubv1alpha1.LocalOnly || !strings.Contains(valid.Message, "cluster=ID") {
+		t.Errorf("a preference that selects nobody: %+v, %+v", spec, valid)
+	}
 	many := export.DeepCopy()
 	for n := range 300 {
 		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
