@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,6 +147,55 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		if _, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil ||
 			asked > 0 {
 			t.Errorf("a settled pass asks it %d times: %v", asked, err)
+		}
+	}
+}
+
+// TestC6AnOlderAPIServerIsWrittenToOnce: it refuses PreferSameNode in a Service, and drops hints for nodes.
+func TestC6AnOlderAPIServerIsWrittenToOnce(t *testing.T) {
+	for _, kind := range []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless} {
+		m := newMember(t)
+		m.Addresses = &ranges{}
+		accept := func(o client.Object) error {
+			switch o := o.(type) {
+			case *discoveryv1.EndpointSlice:
+				o.Endpoints = o.DeepCopy().Endpoints // the caller shares them
+				for _, e := range o.Endpoints {
+					e.Hints.ForNodes = nil
+				}
+			case *corev1.Service:
+				if d := o.Spec.TrafficDistribution; d != nil {
+					return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, o.Name, field.ErrorList{
+						field.NotSupported(field.NewPath("spec", "trafficDistribution"), *d, []string{"PreferClose"})})
+				}
+			}
+			return nil
+		}
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if err := accept(o); err != nil {
+					return err
+				}
+				return c.Create(ctx, o, opts...)
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if err := accept(o); err != nil {
+					return err
+				}
+				return c.Update(ctx, o, opts...)
+			},
+		})
+		m.export("c", "10.3.0.1")
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Type = kind
+			rec.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameNode)
+		})
+		for range 3 {
+			m.writes = 0
+			m.mustPass()
+		}
+		if m.writes > 0 {
+			t.Errorf("%s: a pass over an import that has not changed writes %d times", kind, m.writes)
 		}
 	}
 }

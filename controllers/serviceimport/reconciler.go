@@ -173,6 +173,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		Derived:   s.derivedName(),
 		Manager:   kube.Manager,
 		Merged:    &merged,
+		// The hints of a value that it refuses in a Service.
+		NoNodeHints: r.isUnknown(merged.TrafficDistribution, r.Now()),
 	}
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)

@@ -76,6 +76,7 @@ type Import struct {
 	UID             types.UID
 	Derived         string // name of the derived Service
 	Manager         string // value of the managed-by label
+	NoNodeHints     bool   // the API server is too old for hints for nodes: it drops them
 	Merged          *conflict.Merged
 }
 
@@ -166,7 +167,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		slice.Endpoints = endpointsOf(src.Endpoints)
 	}
 	for i := range slice.Endpoints {
-		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, &slice.Endpoints[i])
+		slice.Endpoints[i].Hints = imp.hints(&slice.Endpoints[i])
 		slice.Endpoints[i].DeprecatedTopology = nil
 		if imp.Merged.Type != mcsv1beta1.Headless {
 			// Istio's ambient mode adds each Pod that a slice refers to to the derived Service, at that Service's
@@ -237,8 +238,10 @@ func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 // ready endpoints have them, so one member without zones would disable them for all others.
 const elsewhere = "elsewhere.clusterset-dns.io"
 
-// hints returns hints for the endpoint's zone and node if traffic should stay near. Only own endpoints have a node.
-func hints(distribution string, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+// hints returns hints for the endpoint's zone and node if traffic should stay near. Only own endpoints have a node. No
+// kube-proxy reads those of a Headless import, so they have none for nodes, which an older API server would drop.
+func (imp *Import) hints(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+	distribution := imp.Merged.TrafficDistribution
 	if distribution == "" {
 		return nil
 	}
@@ -247,7 +250,8 @@ func hints(distribution string, e *discoveryv1.Endpoint) *discoveryv1.EndpointHi
 		zone = elsewhere
 	}
 	out := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
-	if distribution == corev1.ServiceTrafficDistributionPreferSameNode {
+	nodes := imp.Merged.Type != mcsv1beta1.Headless && !imp.NoNodeHints
+	if distribution == corev1.ServiceTrafficDistributionPreferSameNode && nodes {
 		out.ForNodes = []discoveryv1.ForNode{{Name: cmp.Or(ptr.Deref(e.NodeName, ""), elsewhere)}}
 	}
 	return out
