@@ -57,13 +57,24 @@ func checkSize(labels, annotations map[string]string) error {
 	return nil
 }
 
+// Reserved reports whether a key is one that agents set or read. An export does not carry it, and an importer ignores
+// it.
+func Reserved(key string) bool {
+	prefix, _, _ := strings.Cut(key, "/")
+	return key == LabelManagedBy || prefix == "clusterset-dns.io" || prefix == "multicluster.kubernetes.io"
+}
+
 // exportable returns those labels and annotations that checkMetadata accepts, and an error for what it leaves out:
-// single entries that are invalid, and all annotations or labels if there are too many.
+// single entries that are invalid or Reserved, and all annotations or labels if there are too many.
 func exportable(labels, annotations map[string]string) (_, _ map[string]string, leftOut []error) {
 	keep := func(what string, in map[string]string, check func(map[string]string) error) map[string]string {
 		out := map[string]string{}
 		for _, key := range slices.Sorted(maps.Keys(in)) {
-			if err := check(map[string]string{key: in[key]}); err != nil {
+			err := check(map[string]string{key: in[key]})
+			if Reserved(key) {
+				err = fmt.Errorf("%s: %s is for agents alone", what, key)
+			}
+			if err != nil {
 				leftOut = append(leftOut, err)
 				continue
 			}

@@ -8,6 +8,9 @@ const (
 	PropertySet = "clusterset.k8s.io"         // the clusterset that the cluster is a member of
 )
 
+// LabelManagedBy names the program that created an object.
+const LabelManagedBy = "app.kubernetes.io/managed-by"
+
 // AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value, makes the agent leave the clusterset.
 // Only with it may anybody but the agent delete the property.
 const AnnotationLeaving = "clusterset-dns.io/leaving"

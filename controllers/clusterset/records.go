@@ -20,8 +20,9 @@ import (
 )
 
 // RecordOf returns the record of a Service that own exports, without revision and exportedAt. Optional parts that
-// ParseExport would refuse are left out; leftOut has an error for each. A preference or an export-to that is invalid
-// changes nothing: that of last stays, which was published last. The record shares memory with export and svc.
+// ParseExport would refuse, or that have no effect, are left out; leftOut has an error for each. A preference or an
+// export-to that is invalid changes nothing: that of last stays, which was published last. The record shares memory
+// with export and svc.
 func RecordOf(
 	own Place, last *hubv1alpha1.ServiceExportRecordSpec, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
 ) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {

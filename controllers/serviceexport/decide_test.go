@@ -165,8 +165,12 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 			"example.com/preference":        "theirs",
 		},
 	}}
-	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
-	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
+	export.Spec.ExportedLabels = map[string]string{
+		"team": "web", "not a key!": "x", "tier": "not a value!", "app.kubernetes.io/managed-by": "Helm",
+	}
+	export.Spec.ExportedAnnotations = map[string]string{
+		"note": "any text!", "not a key either!": "x", "clusterset-dns.io/adopt": "true",
+	}
 	spec, valid := decided(
 		state{cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(func(s *corev1.Service) {
 			s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
@@ -180,6 +184,7 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		t.Errorf("exported: %s", got)
 	}
 	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish",
+		"app.kubernetes.io/managed-by", "clusterset-dns.io/adopt",
 		"annotation clusterset-dns.io/prefernce is not known"} {
 		if !strings.Contains(valid.Message, what) {
 			t.Errorf("the message does not name %q: %s", what, valid.Message)

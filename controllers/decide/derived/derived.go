@@ -25,7 +25,7 @@ import (
 
 const (
 	// LabelManagedBy marks what the agent created. The admission policy on deletion checks it.
-	LabelManagedBy = "app.kubernetes.io/managed-by"
+	LabelManagedBy = clusterset.LabelManagedBy
 	// LabelServiceProxy names another service proxy than kube-proxy, which then ignores the object.
 	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
 	// AnnotationAdopt gives an object to the agent (kube.Writable). The agent removes it from what it writes.

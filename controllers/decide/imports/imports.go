@@ -74,7 +74,7 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 
 func removeListed(from map[string]string, list string) {
 	for _, k := range strings.Split(list, ",") {
-		if !reserved(k) {
+		if !clusterset.Reserved(k) {
 			delete(from, k)
 		}
 	}
@@ -82,14 +82,8 @@ func removeListed(from map[string]string, list string) {
 
 func allowed(in map[string]string) map[string]string {
 	out := maps.Clone(in)
-	maps.DeleteFunc(out, func(k, _ string) bool { return reserved(k) })
+	maps.DeleteFunc(out, func(k, _ string) bool { return clusterset.Reserved(k) })
 	return out
-}
-
-// reserved reports whether the agent itself sets or reads a key, so that an export must not set it.
-func reserved(k string) bool {
-	prefix, _, _ := strings.Cut(k, "/")
-	return k == derived.LabelManagedBy || prefix == "clusterset-dns.io" || prefix == "multicluster.kubernetes.io"
 }
 
 func keys(m map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(m)), ",") }

@@ -38,8 +38,8 @@ func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) c
 		SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
 		InternalTrafficPolicy: *svc.Spec.InternalTrafficPolicy,
 		Families:              svc.Spec.IPFamilies,
-		Labels:                export.Spec.ExportedLabels,
-		Annotations:           export.Spec.ExportedAnnotations,
+		Labels:                exportable(export.Spec.ExportedLabels),
+		Annotations:           exportable(export.Spec.ExportedAnnotations),
 		Preference:            hubv1alpha1.Preference(cmp.Or(export.Annotations[Annotation], "none")),
 		MinReady:              clusterset.MinReady(export.Annotations[AnnotationMinReady]),
 		ExportTo:              export.Annotations[AnnotationExportTo],
@@ -58,6 +58,17 @@ func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) c
 		e.Ports = append(e.Ports, port)
 	}
 	return e
+}
+
+// exportable are those that travel (E3): no key of the agents.
+func exportable(in map[string]string) map[string]string {
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		prefix, _, _ := strings.Cut(key, "/")
+		return key == "app.kubernetes.io/managed-by" || prefix == "clusterset-dns.io" ||
+			prefix == "multicluster.kubernetes.io"
+	})
+	return out
 }
 
 // Aged is an export with the age that a copy of its record states (C1); copied may be nil. What the hub does not have
