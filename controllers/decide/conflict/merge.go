@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -96,7 +97,9 @@ var properties = []property{
 		func(a, b *clusterset.Export) bool { return a.TrafficDistribution == b.TrafficDistribution },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.TrafficDistribution) }},
 	{ReasonPreference, "preference",
-		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference && a.MinReady == b.MinReady },
+		func(a, b *clusterset.Export) bool {
+			return a.Preference == b.Preference && (a.MinReady == b.MinReady || a.Preference == hubv1alpha1.PreferNone)
+		},
 		func(e *clusterset.Export) string {
 			if e.MinReady != "" {
 				return fmt.Sprintf("Using %q with at least %s ready", e.Preference, e.MinReady)

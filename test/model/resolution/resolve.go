@@ -147,11 +147,11 @@ func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 	)
 }
 
-// preference is T2: resolved like any other property.
+// preference is T2: resolved like any other property. How many are enough matters only to an order.
 func preference(byAge []clusterset.Export, m *conflict.Merged) int {
 	m.Preference, m.MinReady = byAge[0].Preference, byAge[0].MinReady
 	return count(byAge, func(e clusterset.Export) bool {
-		return e.Preference != m.Preference || e.MinReady != m.MinReady
+		return e.Preference != m.Preference || e.Preference != "none" && e.MinReady != m.MinReady
 	})
 }
 
