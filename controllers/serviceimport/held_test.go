@@ -16,6 +16,23 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// TestS4OwnEndpointsToo: what goes to no other cluster goes to its own neither. What --reserved-cidrs has is its own.
+func TestS4OwnEndpointsToo(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	for _, address := range []string{"100.100.100.200", "172.20.0.1", "168.63.129.16", "0.1.2.3", "224.0.1.5"} {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+	}
+	r := Config{Member: kube.Member{
+		Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")},
+	}}
+	s := &snapshot{own: clusterset.Place{Cluster: "me"}, native: []*discoveryv1.EndpointSlice{slice}}
+	merged := &conflict.Merged{Names: map[string]map[clusterset.PortKey]string{"me": {}}, Clusters: []string{"me"}}
+	out := r.sources(s, &exporters{}, nil, merged).sources
+	if len(out) != 1 || len(out[0].Native) != 1 || out[0].Native[0].Addresses[0] != "172.20.0.1" {
+		t.Errorf("%+v", out)
+	}
+}
+
 // TestS4HeldEndpointsToo: what the hub no longer shows is held, but not at addresses that no peer may claim by now.
 // The slice is the cache's and stays as it is.
 func TestS4HeldEndpointsToo(t *testing.T) {

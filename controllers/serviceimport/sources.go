@@ -276,8 +276,11 @@ func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *e
 	}
 	native := make([]discoveryv1.Endpoint, 0, len(slice.Endpoints))
 	for _, e := range slice.Endpoints {
-		if len(e.Addresses) > 0 {
-			e.Addresses = []string{clusterset.Canonical(e.Addresses[0])} // as in other clusters
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		e.Addresses = []string{clusterset.Canonical(e.Addresses[0])} // as in other clusters
+		if clusterset.Claimable(e.Addresses[0], nil) {               // --reserved-cidrs are this cluster's own
 			native = append(native, e)
 		}
 	}
