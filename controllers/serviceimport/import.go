@@ -25,14 +25,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// ensureImport returns the import. It creates the import without VIPs if there is none, because slices need its
-// UID.
+// ensureImport returns the import. It creates the import without VIPs if there is none, because slices need its UID.
+// One that a finalizer of another program keeps from being deleted is used until it is gone, because clients use it.
 func (r *reconciler) ensureImport(
 	ctx context.Context, s *snapshot, m *conflict.Merged,
 ) (*mcsv1beta1.ServiceImport, error) {
 	if s.imp != nil {
-		if s.imp.DeletionTimestamp != nil {
-			return nil, fmt.Errorf(
+		if s.imp.DeletionTimestamp != nil && slices.Contains(s.imp.Finalizers, metav1.FinalizerDeleteDependents) {
+			return nil, fmt.Errorf( // the garbage collector deletes its slices
 				"ServiceImport %s is being deleted, although clusters export it. The agent creates it again afterwards",
 				s.name,
 			)

@@ -404,6 +404,35 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	}
 }
 
+// TestI9AnImportThatHangsInDeletionFollowsItsExports, and is created again afterwards.
+func TestI9AnImportThatHangsInDeletionFollowsItsExports(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.mustPass()
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	imp := &mcsv1beta1.ServiceImport{}
+	edited(m, m.local, imp, name, func(o *mcsv1beta1.ServiceImport) { o.Finalizers = []string{"example.com/theirs"} })
+	if err := m.local.Delete(t.Context(), imp); err != nil {
+		t.Fatal(err)
+	}
+	m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = "10.3.0.2" })
+	m.export("d", "10.4.0.1")
+	m.mustPass()
+	if got := m.imported(); got["d"] == nil || got["c"].Endpoints[0].Addresses[0] != "10.3.0.2" {
+		t.Errorf("imported: %s", m.addresses())
+	}
+	edited(m, m.local, imp, name, func(o *mcsv1beta1.ServiceImport) {
+		if len(o.Status.Clusters) != 2 || o.DeletionTimestamp == nil {
+			t.Errorf("the import: %+v", o)
+		}
+		o.Finalizers = nil
+	})
+	m.mustPass()
+	if is := m.read(imp); is == nil || is.GetUID() == imp.UID {
+		t.Errorf("then: %+v", is)
+	}
+}
+
 // TestS2ASliceThatForgotItsSourceStays where no hub was seen that says whose it is; one that was gives it back what
 // it says.
 func TestS2ASliceThatForgotItsSourceStays(t *testing.T) {
