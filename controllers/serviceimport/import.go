@@ -162,7 +162,7 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 			return 0, err
 		}
 	}
-	for _, slice := range slices.Concat(byName(s.projected), s.imported, s.given) {
+	for _, slice := range slices.Concat(s.imported, s.given, byName(s.projected)) { // what is held goes first (S6)
 		if !kube.Owned(slice) {
 			continue
 		}

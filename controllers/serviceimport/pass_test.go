@@ -433,6 +433,28 @@ func TestI9AnImportThatHangsInDeletionFollowsItsExports(t *testing.T) {
 	}
 }
 
+// TestS6TheImportedSliceGoesFirst: what it has is what is held.
+func TestS6TheImportedSliceGoesFirst(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.mustPass()
+	var deleted []string
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch,
+		o client.Object, opts ...client.DeleteOption) error {
+		if _, is := o.(*discoveryv1.EndpointSlice); is {
+			deleted = append(deleted, o.GetName())
+		}
+		return c.Delete(ctx, o, opts...)
+	}})
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	m.mustPass()
+	if len(deleted) != 2 || endpoints.IsProjection(deleted[0]) || !endpoints.IsProjection(deleted[1]) {
+		t.Errorf("deleted, in this order: %q", deleted)
+	}
+}
+
 // TestS2ASliceThatForgotItsSourceStays where no hub was seen that says whose it is; one that was gives it back what
 // it says.
 func TestS2ASliceThatForgotItsSourceStays(t *testing.T) {
