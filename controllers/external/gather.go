@@ -160,7 +160,7 @@ func (r *reconciler) source(
 	var refused []error
 	out.External, refused = clusterset.ParseExternal(&rec.Spec, reserved)
 	if err := errors.Join(refused...); err != nil {
-		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
+		r.Events.Event(s.imp, kube.Warning, hubv1alpha1.ReasonEndpointsRefused, fmt.Sprintf(
 			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
 	}
 	out.Ready, out.Created = s.isReady(rec, published), rec.Annotations[clusterset.AnnotationCreated]

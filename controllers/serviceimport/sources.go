@@ -227,7 +227,7 @@ func (r Config) addGroup(
 	}
 	if len(refused) > 0 && (slice == nil ||
 		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(p.created, p.revision)) {
-		out.findings = append(out.findings, finding{imp, "EndpointsRefused", fmt.Sprintf(
+		out.findings = append(out.findings, finding{imp, hubv1alpha1.ReasonEndpointsRefused, fmt.Sprintf(
 			"Cluster %s publishes addresses that no other cluster may claim: %s. Its other endpoints are imported.",
 			cluster, strings.Join(refused[:min(len(refused), 5)], "; "))})
 	}
