@@ -174,7 +174,45 @@ func (a *Agent) Ready() error {
 	if !a.ready.Load() {
 		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")
 	}
+	return a.listed()
+}
+
+// listed returns which first list of this cluster has not come. Until all have, controller-runtime starts no controller
+// that watches this cluster.
+func (a *Agent) listed() error {
+	for _, c := range a.list {
+		for _, w := range c.Watches {
+			if w.Side != kube.Local || w.Optional {
+				continue
+			}
+			ctx := context.Background() // warm has made the informer: nothing waits
+			informer, err := a.mgr.GetCache().GetInformer(ctx, w.Object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return err
+			}
+			if !informer.HasSynced() {
+				return fmt.Errorf("the API server has not listed all objects of %T", w.Object)
+			}
+		}
+	}
 	return nil
+}
+
+// reportUntilListed writes the Membership while a first list does not come, because the controller of it waits as all do.
+func (a *Agent) reportUntilListed(ctx context.Context) {
+	for look := time.NewTicker(attemptTimeout); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		err := a.listed()
+		if err == nil {
+			return
+		}
+		a.log.Info("no controller runs yet", "reason", err.Error())
+		a.report(ctx)
+	}
 }
 
 // Contested returns whether another agent holds this member's Lease.
@@ -199,8 +237,12 @@ func (a *Agent) Start(ctx context.Context) error {
 
 func (a *Agent) run(ctx context.Context) error {
 	logger := a.log.WithValues("remedy", "kubectl apply -k deploy/member")
-	err := kube.Await(ctx, logger, "this cluster", attemptTimeout, func(ctx context.Context) error {
-		return served(ctx, a.mgr.GetAPIReader(), localKinds())
+	err := kube.Await(ctx, logger, "this cluster", attemptTimeout, func(attempt context.Context) error {
+		err := served(attempt, a.mgr.GetAPIReader(), localKinds())
+		if err != nil {
+			a.report(ctx)
+		}
+		return err
 	})
 	if err != nil {
 		return nil // only the end of ctx gets here
@@ -234,6 +276,7 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
+	go a.reportUntilListed(ctx)
 	go a.watchOptional(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")

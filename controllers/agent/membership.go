@@ -140,14 +140,19 @@ func (a *Agent) enter(ctx context.Context) error {
 			if errors.Is(err, membership.ErrIdentity) {
 				a.env.Restart(err.Error())
 			}
-			report, cancel := context.WithTimeout(ctx, attemptTimeout) // the attempt may have used up its own
-			defer cancel()
-			if _, failed := a.health.Report(report); failed != nil {
-				a.log.Info("writing the Membership failed", "reason", failed.Error())
-			}
+			a.report(ctx) // the attempt may have used up its own time
 			return err
 		},
 	)
+}
+
+// report writes the Membership where the controller of it does not run.
+func (a *Agent) report(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if _, err := a.health.Report(ctx); err != nil {
+		a.log.Info("writing the Membership failed", "reason", err.Error())
+	}
 }
 
 // renew renews the token for the hub until ctx ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,7 +166,8 @@ func TestAskDNS(t *testing.T) {
 	}
 }
 
-// TestMissing: what the manifests grant is what the agent asks for; a right that is gone is named.
+// TestMissing: what the manifests grant is what the agent asks for; a right that is gone is named. An authorizer that
+// lists no rules, as one by webhook, is asked about each right.
 func TestMissing(t *testing.T) {
 	wanted, err := Rules(deploy.Manifests, "member/rbac.yaml", "clusterset-dns:agent",
 		"clusterset-dns:agent-membership",
@@ -173,34 +175,54 @@ func TestMissing(t *testing.T) {
 	if err != nil || len(wanted) < 10 {
 		t.Fatalf("%d rules, %v", len(wanted), err)
 	}
+	all := func(*rbacv1.PolicyRule) bool { return true }
+	none := func(*rbacv1.PolicyRule) bool { return false }
+	without := func(r *rbacv1.PolicyRule) bool { return r.Resources[0] != "memberships/status" }
+	granted := func(may func(*rbacv1.PolicyRule) bool) (out []authorizationv1.ResourceRule) {
+		for i := range wanted {
+			if r := &wanted[i]; may(r) {
+				out = append(out, authorizationv1.ResourceRule{
+					Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+			}
+		}
+		return out
+	}
 	for what, c := range map[string]struct {
-		lose       func(*rbacv1.PolicyRule) bool
-		incomplete bool
-		want       []string
-		unknown    bool
+		listed, granted func(*rbacv1.PolicyRule) bool
+		incomplete      bool
+		fails           string
+		want            []string
 	}{
-		"all":               {func(*rbacv1.PolicyRule) bool { return false }, false, nil, false},
-		"all and not known": {func(*rbacv1.PolicyRule) bool { return false }, true, nil, false},
-		"without": {func(r *rbacv1.PolicyRule) bool { return r.Resources[0] == "memberships/status" }, false,
-			[]string{"patch memberships/status"}, false},
-		"not listed": {func(*rbacv1.PolicyRule) bool { return true }, true, nil, true},
+		"all":                      {all, all, false, "", nil},
+		"without":                  {without, without, false, "", []string{"patch memberships/status"}},
+		"all, of an unknown list":  {all, all, true, "", nil},
+		"not listed":               {none, all, true, "", nil},
+		"not listed, without":      {none, without, true, "", []string{"patch memberships/status"}},
+		"not listed, and it fails": {none, none, true, "the webhook is down", nil},
 	} {
 		c2 := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-				review := o.(*authorizationv1.SelfSubjectRulesReview)
-				review.Status.Incomplete = c.incomplete
-				for i := range wanted {
-					if r := &wanted[i]; !c.lose(r) {
-						review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
-							Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources,
-							ResourceNames: r.ResourceNames})
-					}
+				if review, ok := o.(*authorizationv1.SelfSubjectRulesReview); ok {
+					review.Status.Incomplete, review.Status.ResourceRules = c.incomplete, granted(c.listed)
+					return nil
 				}
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				of := review.Spec.ResourceAttributes
+				if of.Subresource != "" {
+					of.Resource += "/" + of.Subresource
+				}
+				var names []string
+				if of.Name != "" {
+					names = []string{of.Name}
+				}
+				review.Status.Allowed = of.Namespace == kube.SystemNamespace &&
+					allowed(granted(c.granted), of.Group, of.Resource, names, of.Verb)
+				review.Status.EvaluationError = c.fails
 				return nil
 			},
 		}).Build()
 		got, err := Missing(t.Context(), c2, kube.SystemNamespace, wanted)
-		if (err != nil) != c.unknown || len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] {
+		if (err != nil) != (c.fails != "") || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
 		}
 	}

@@ -6,6 +6,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -51,6 +52,7 @@ type Config struct {
 // Reporter writes the Membership.
 type Reporter struct {
 	Config
+	mu         sync.Mutex // one Report at a time
 	budget     *rate.Limiter
 	dns        health.DNS
 	dnsAt      time.Time
@@ -61,7 +63,7 @@ type Reporter struct {
 	rightsNext time.Time
 }
 
-// New returns a Reporter. One goroutine may use it at a time.
+// New returns a Reporter.
 func New(c Config) *Reporter {
 	// A part of the budget for one object (K4322: one update per 30 s, burst 10): the inventory on the hub has half,
 	// membership a quarter.
@@ -100,6 +102,8 @@ func (r *Reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 // Report writes what differs into the Membership, and returns condition Ready. A cluster whose CRDs are older than the
 // agent has no Memberships: that is no error.
 func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	facts, err := r.gather(ctx)
 	if err != nil {
 		return ready, err
@@ -131,8 +135,11 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 
 // mirror writes the condition Ready as MemberReady to this member's ClusterProfile. It returns how long it must wait.
 func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Duration, error) {
+	r.mu.Lock()
+	shown := r.shown
+	r.mu.Unlock()
 	hub := r.Hub()
-	if hub == nil || !r.shown {
+	if hub == nil || !shown {
 		return 0, nil
 	}
 	name := types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster}

@@ -32,9 +32,9 @@ func (c Controller) Options() controller.Options {
 	}
 }
 
-// firstLists is how long a controller waits for the first lists of its watches. Then it ends the whole process, because
-// until then it holds up who gives it watches of the hub. All else goes on for so long, and the kubelet then starts the
-// process again at once; after the default of two minutes it would wait longer and longer.
+// firstLists is how long a controller waits for the first lists of its cluster. Then it ends the whole process. What
+// needs none of them, the heartbeat, goes on for so long, and the kubelet then starts the process again at once; after
+// the default of two minutes it would wait longer and longer.
 const firstLists = 10 * time.Minute
 
 // reconcileTimeout is longer than an API server's default request timeout of one minute. A proxy may not report that

@@ -74,7 +74,7 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	if err := clientcmd.WriteToFile(*nowhere, used); err != nil {
 		t.Fatal(err)
 	}
-	j.agentWith(t, j.local, used, "r", lab.HubNamespace, "--dns-server="+listener.LocalAddr().String())
+	agent := j.agentWith(t, j.local, used, "r", lab.HubNamespace, "--dns-server="+listener.LocalAddr().String())
 	r.wantMembership(t, "Ready", metav1.ConditionFalse, "NoAnswer", "https://127.0.0.1:9", "refused")
 	r.wantMembership(t, "CredentialsValid", metav1.ConditionUnknown, "HubUnknown")
 
@@ -109,8 +109,37 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	}
 	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
 
-	if _, err := r.Cluster.Kubectl(t.Context(), "", "delete", "clusterrolebinding",
-		"clusterset-dns:agent"); err != nil {
+	kubectl := func(input string, args ...string) string {
+		t.Helper()
+		out, err := r.Cluster.Kubectl(t.Context(), input, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	const agentRole = "clusterset-dns:agent" // and its binding
+	binding := kubectl("", "get", "clusterrolebinding", agentRole, "-o", "yaml")
+	kubectl("", "delete", "clusterrolebinding", agentRole)
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "RightsMissingHere", "list/watch serviceexports")
+	kubectl(binding, "create", "-f", "-")
+	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
+
+	// The same of an agent that starts: its controllers wait for a list that does not come.
+	agent.Kill()
+	role := kubectl("", "get", "clusterrole", agentRole, "-o", "yaml")
+	kubectl(strings.Replace(role, "- endpointslices\n", "- nothing\n", 1), "replace", "-f", "-")
+	if err := agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "RightsMissingHere", "list/watch", "endpointslices")
+	if agent.Ready() {
+		t.Error("an agent without a list of EndpointSlices is ready")
+	}
+	agent.Kill()
+	kubectl("", "delete", "clusterrolebinding", agentRole)
+	kubectl("", "patch", "membership", hubv1alpha1.MembershipName, "--subresource=status", "--type=merge",
+		`-p={"status":{"conditions":[]}}`)
+	if err := agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.wantMembership(t, "Ready", metav1.ConditionFalse, "RightsMissingHere", "list/watch serviceexports")
