@@ -146,8 +146,11 @@ func Explain(w *check.World, results []check.Result, from netip.Addr) Report {
 	}
 	slices.Sort(r.NotRead)
 	d := readDNS(w)
-	if d.notServed {
+	switch {
+	case d.notServed:
 		r.Outcome = NotServed
+	case !d.denied && !w.Is(snapshot.Imports):
+		r.Outcome = Unknown
 	}
 	if n.Import != nil {
 		r.Type = string(n.Import.Spec.Type)

@@ -106,6 +106,9 @@ func headline(r *Report) string {
 	case NotServed:
 		return "is not served: this cluster's DNS is not configured for " + dns.Zone
 	case Unknown:
+		if r.Type == "" {
+			return "whether it exists is unknown"
+		}
 		return r.Type + "   whether it has addresses is unknown"
 	case NoData:
 		return r.Type + "   exists without addresses (NODATA)"

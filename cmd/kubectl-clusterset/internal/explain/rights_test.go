@@ -42,19 +42,23 @@ func TestADeveloperIsToldToExport(t *testing.T) {
 // TestNothingIsConcludedFromWhatWasNotRead, and each right that lacks is said in one line.
 func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 	all := append([]snapshot.Part{snapshot.Namespaces, snapshot.Services, snapshot.Exports, snapshot.Slices}, view...)
+	unread := func(f *world) {
+		gone(f)
+		f.Lacks = append(f.Lacks, snapshot.Imports)
+	}
 	for name, change := range map[string]func(*world){"a VIP": func(*world) {}, "headless": headless,
-		"no import": gone} {
+		"no import": gone, "imports": unread} {
 		f := member()
 		change(f)
 		f.Properties, f.Namespaces, f.Records, f.Slices, f.Lacks = nil, nil, nil, nil, append(f.Lacks, all...)
 		r := f.explain()
 		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown,
-			"no import": explain.NameError}[name]
+			"no import": explain.NameError, "imports": explain.Unknown}[name]
 		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if got := text(&r); !strings.Contains(got, "\n? you lack the right to read clusterproperties\n") ||
-			strings.Count(got, "→") != 1 {
+			strings.Count(got, "→") != 1 || strings.Contains(got, "NXDOMAIN") != (want == explain.NameError) {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
