@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -123,6 +124,29 @@ func TestV6StateOfTheRanges(t *testing.T) {
 	if _, got := shown(s, false); !strings.Contains(strings.Join(strings.Fields(got), " "),
 		"10.200.0.0/28 vips being deleted 2 12") {
 		t.Error(got)
+	}
+}
+
+// TestNothingIsShownOfWhatWasNotRead, but why. What nobody named, and what is not there, has not failed.
+func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
+	s := healthy(t)
+	s.Member.Imports, s.Member.CIDRs = nil, []networkingv1.ServiceCIDR{vips("vips", "10.200.0.0/28", false)}
+	s.Unread = map[snapshot.Part]snapshot.Lack{
+		snapshot.Imports: {Why: "timeout"}, snapshot.Ranges: {Why: "listing ipaddresses failed"},
+		snapshot.HubAdmin: {Why: snapshot.NotNamed}, snapshot.Corefile: {Why: snapshot.NoCoreDNS},
+	}
+	_, got := shown(s, false)
+	const want = "\n? reading servicecidrs failed: listing ipaddresses failed\n" +
+		"? reading serviceimports failed: timeout\n"
+	if !strings.Contains(got, want) || strings.Count(got, "?") != 2 || strings.Contains(got, "IMPORTED HERE") ||
+		strings.Contains(got, "RANGES") {
+		t.Error(got)
+	}
+	asked := check.See(s, &web)
+	r := explain.Explain(asked, check.Run(asked), netip.Addr{})
+	var out strings.Builder
+	if explain.Print(&out, &r, false, now); !strings.Contains(out.String(), want) {
+		t.Error(out.String())
 	}
 }
 

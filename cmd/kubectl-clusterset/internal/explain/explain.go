@@ -35,6 +35,7 @@ type Report struct {
 	Answers         []Answer         `json:"answers,omitempty"`
 	Hosts           []string         `json:"hosts,omitempty"`
 	NotRead         []snapshot.Part  `json:"notRead,omitempty"` // for lack of a right
+	Failed          []string         `json:"failed,omitempty"`  // why other parts were not read
 	Exporters       []Exporter       `json:"exporters,omitempty"`
 	Endpoints       []Endpoint       `json:"endpoints,omitempty"` // some of each exporter
 	Properties      []check.Property `json:"properties,omitempty"`
@@ -137,7 +138,7 @@ func Explain(w *check.World, results []check.Result, from netip.Addr) Report {
 	n, m := w.Asked(), w.Member
 	r := Report{
 		TypeMeta: report.Kind("Explanation"), Name: n.String() + ".svc." + dns.Zone, Cluster: m.ID(),
-		ClusterSet: m.Set(), Outcome: NameError, Findings: check.Findings(results),
+		ClusterSet: m.Set(), Outcome: NameError, Findings: check.Findings(results), Failed: w.Failed(),
 	}
 	for p, lack := range w.Unread {
 		if lack.Right != "" && !p.OnHub() {

@@ -110,9 +110,9 @@ func (f *world) explain() explain.Report {
 	f.DNS = dns.State{ConfigKey: "Corefile", Objects: platform.Objects{
 		Config: &corev1.ConfigMap{Data: map[string]string{"Corefile": f.Corefile}}}}
 	for i, p := range f.Lacks {
-		lack := snapshot.Lack{Why: "forbidden"}
+		lack := snapshot.Lack{Why: snapshot.NotNamed}
 		if i > 2 {
-			lack.Right = string(p)
+			lack = snapshot.Lack{Why: "forbidden", Right: string(p)}
 		}
 		s.Unread[p] = lack
 	}

@@ -19,12 +19,15 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		fmt.Fprintf(out, "   (in cluster %s)", r.Cluster)
 	}
 	fmt.Fprintln(out)
-	if len(r.Findings)+len(r.Unsure)+len(r.NotRead) > 0 {
+	if len(r.Findings)+len(r.Unsure)+len(r.Failed)+len(r.NotRead) > 0 {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
 	for _, u := range r.Unsure {
 		report.Note(out, "?", "as far as known: "+u, "")
+	}
+	for _, why := range r.Failed {
+		report.Note(out, "?", why, "")
 	}
 	for i, p := range r.NotRead {
 		remedy := ""

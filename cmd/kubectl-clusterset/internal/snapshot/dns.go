@@ -38,7 +38,7 @@ func (r *reader) dns(ctx context.Context, c *cluster.Cluster) error {
 		}
 	}
 	if s.Corefile() == "" {
-		r.unread(Corefile, errors.New("there is no CoreDNS in kube-system with a Corefile: DNS may run elsewhere"))
+		r.unread(Corefile, errors.New(NoCoreDNS))
 	}
 	for i := range s.Nodes { // what shows the platform
 		n := &s.Nodes[i]

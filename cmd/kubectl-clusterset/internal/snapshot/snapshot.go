@@ -5,6 +5,7 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -66,6 +67,9 @@ func (p Part) OnHub() bool { return p == OfHub || p == HubAdmin || p == Leader |
 
 // NotNamed is why HubAdmin is unread if no flag names the hub.
 const NotNamed = "to check this as well, name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+
+// NoCoreDNS is why Corefile is unread if there is none.
+const NoCoreDNS = "there is no CoreDNS in kube-system with a Corefile: DNS may run elsewhere"
 
 // Lack is why a part was not read.
 type Lack struct {
@@ -158,6 +162,17 @@ func (s *Snapshot) Is(p Part) bool {
 	return !unread && (p.OnHub() && s.Hub != nil || !p.OnHub() && s.Member != nil)
 }
 
+// Failed returns why parts were not read for another reason than a right. Of the hub as a whole, a check says it.
+func (s *Snapshot) Failed() (out []string) {
+	for p, lack := range s.Unread {
+		if lack.Right == "" && lack.Why != NotNamed && lack.Why != NoCoreDNS && p != OfHub {
+			out = append(out, fmt.Sprintf("reading %s failed: %s", p, lack.Why))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Now returns the time from which ages are counted.
 func (s *Snapshot) Now() time.Time {
 	if s.Hub != nil {
@@ -191,10 +206,13 @@ func (m *Member) Place() clusterset.Place {
 	return out
 }
 
-// Usages returns the ranges for VIPs and how much of them is allocated.
-func (m *Member) Usages() []ipam.Usage {
-	ranges, _ := ipam.AllRanges(m.CIDRs) // the agent reports invalid ones in Events
-	return ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), m.Addresses)
+// Usages returns a member's ranges for VIPs and how much of them is allocated; nothing if not all of that was read.
+func (s *Snapshot) Usages() []ipam.Usage {
+	if !s.Is(Ranges) {
+		return nil
+	}
+	ranges, _ := ipam.AllRanges(s.Member.CIDRs) // the agent reports invalid ones in Events
+	return ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), s.Member.Addresses)
 }
 
 // Lease returns a member's Lease, or nil.

@@ -18,13 +18,16 @@ const rows = 20
 // Print writes the report for people. Ages are counted from now, by the hub's clock.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintln(out, headline(out, r))
-	if len(r.Findings)+len(r.Lacks) > 0 {
+	if len(r.Findings)+len(r.Lacks)+len(r.Failed) > 0 {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
 	if len(r.Lacks) > 0 {
 		report.Note(out, "?", "not all was read, because you lack the rights: "+strings.Join(r.Lacks, ", "),
 			"run it as a cluster admin; "+report.DocsRights)
+	}
+	for _, why := range r.Failed {
+		report.Note(out, "?", why, "")
 	}
 	columns := strings.Split("CLUSTER JOINED HEALTHY EXPORTS SEEN ANSWERS DNS VERSION KUBERNETES ", " ")
 	if wide {
@@ -67,6 +70,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 // Timeless returns the report as text, without ages and what else passes with time alone.
 func (r *Report) Timeless() string {
 	all := *r
+	all.Failed = nil // may name the port of a connection
 	all.Findings = slices.Clone(r.Findings)
 	for i := range all.Findings {
 		all.Findings[i].What = strings.Join(all.Findings[i].About, " ") // What may have an age
@@ -78,7 +82,8 @@ func (r *Report) Timeless() string {
 
 func printNames(out io.Writer, r *Report, wide bool) {
 	columns := []string{"NAME", "TYPE", "EXPORTED BY (ready endpoints)", "CONFLICTS"}
-	if r.Here != nil {
+	here := r.Here != nil && !r.Here.Unread
+	if here {
 		columns = append(columns, "IMPORTED HERE")
 	}
 	outside := slices.ContainsFunc(r.Names, func(n NameRow) bool { return len(n.External) > 0 })
@@ -103,7 +108,7 @@ func printNames(out io.Writer, r *Report, wide bool) {
 			exporters = append(exporters, x.String())
 		}
 		line := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ", "), conflicts}
-		if r.Here != nil {
+		if here {
 			line = append(line, map[bool]string{true: "yes", false: "no"}[n.Imported])
 		}
 		if outside {

@@ -30,7 +30,8 @@ type Report struct {
 	ClusterSet      string           `json:"clusterSet,omitempty"`
 	Cluster         string           `json:"cluster,omitempty"`
 	Findings        []report.Finding `json:"findings"`
-	Lacks           []string         `json:"lacks,omitempty"` // rights, without which parts were not read
+	Lacks           []string         `json:"lacks,omitempty"`  // rights, without which parts were not read
+	Failed          []string         `json:"failed,omitempty"` // why other parts were not read
 	Members         []MemberRow      `json:"members,omitempty"`
 	HubVersion      string           `json:"hubVersion,omitempty"` // of the hub's controller, for its admin
 	Client          string           `json:"client"`               // version of this program
@@ -98,6 +99,7 @@ type ExporterCell struct {
 type Here struct {
 	Exports int        `json:"exports"`
 	Imports int        `json:"imports"`
+	Unread  bool       `json:"importsUnread,omitempty"` // so that they are not known
 	VIPs    int        `json:"vips"`
 	DNS     string     `json:"dns,omitempty"`
 	Version string     `json:"version,omitempty"` // of the agent
@@ -116,7 +118,8 @@ type Range struct {
 }
 
 func Examine(w *check.World, results []check.Result) Report {
-	r := Report{TypeMeta: report.Kind("Status"), Findings: check.Findings(results), Client: w.Release}
+	r := Report{TypeMeta: report.Kind("Status"), Findings: check.Findings(results), Client: w.Release,
+		Failed: w.Failed()}
 	about := map[string]bool{}
 	for _, f := range r.Findings {
 		for _, on := range f.About {
@@ -180,13 +183,13 @@ var states = map[ipam.State]string{
 func here(w *check.World, results []check.Result) *Here {
 	m := w.Member
 	h := &Here{Exports: len(m.Exports), Version: facts.Version(m.Agent), DNS: dnsHere(w, results),
-		DNSTag: facts.Tag(m.DNS.Running())}
+		DNSTag: facts.Tag(m.DNS.Running()), Unread: !w.Is(snapshot.Imports)}
 	for i := range m.Imports {
 		if imp := &m.Imports[i]; kube.Manages(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
 		}
 	}
-	for _, u := range m.Usages() {
+	for _, u := range w.Usages() {
 		h.Ranges = append(h.Ranges, Range{
 			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
 			Allocated: u.Allocated, Available: u.Available,

@@ -72,7 +72,7 @@ function show(next) {
   document.title = (tally.error ? `✕ ${tally.error} ` : tally.warning ? `▲ ${tally.warning} ` : "") +
     `ClusterSet ${view.clusterSet || ""}`;
   $("title").textContent = view.clusterSet ? `ClusterSet ${view.clusterSet}` : "No ClusterSet";
-  part("result", [tally, view.lacks], () => result(tally));
+  part("result", [tally, view.lacks, view.failed], () => result(tally));
   const ageless = view.clusters.map((c) => ({ ...c, lastSeen: undefined }));
   part("clusters", ageless, clusters);
   for (const c of view.clusters) {
@@ -98,6 +98,7 @@ function result(tally) {
   }
   if (!out.length) out.push(make("span", { class: "well" }, "✓ No findings"));
   if (view.lacks) out.push(make("span", {}, `Not all was read, for lack of rights: ${view.lacks.join(", ")}`));
+  if (view.failed) out.push(make("span", {}, `Not all was read: ${view.failed.join("; ")}`));
   $("result").replaceChildren(...out);
 }
 

@@ -31,6 +31,7 @@ type View struct {
 	Names      []Name           `json:"names"`    // worst first
 	Findings   []report.Finding `json:"findings"` // worst first
 	Lacks      []string         `json:"lacks,omitempty"`
+	Failed     []string         `json:"failed,omitempty"`
 	HubUnread  bool             `json:"hubUnread,omitempty"` // so members are not known
 
 	at     map[string]int // of each cluster: its index
@@ -82,6 +83,9 @@ func Look(w *check.World, results []check.Result) *View {
 	v := &View{ClusterSet: all.ClusterSet, Cluster: all.Cluster, Release: all.Client, Lacks: all.Lacks,
 		Findings: []report.Finding{}, Clusters: []Cluster{}, Names: []Name{}, at: map[string]int{},
 		others: "no member"}
+	for _, why := range all.Failed {
+		v.Failed = append(v.Failed, redacted(why))
+	}
 	names, clusters := v.findings(results)
 	v.members(w, all.Members, clusters)
 	for _, n := range w.Names {
