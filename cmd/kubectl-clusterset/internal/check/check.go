@@ -51,6 +51,7 @@ type Hit struct {
 	Do     report.Step // if it is another one than the check's
 	Level  report.Severity
 	After  []string // causes of this hit alone
+	Alone  bool     // it causes nothing
 }
 
 // Result is what became of one check.
@@ -134,7 +135,9 @@ func Run(w *World) (out []Result) {
 			var hits []Hit
 			f := found{c, map[string]bool{}}
 			for _, h := range c.Look(w) {
-				f.on[h.On] = true // a consequence silences its own consequences, too
+				if !h.Alone {
+					f.on[h.On] = true // a consequence silences its own consequences, too
+				}
 				if !silenced(c, &h) && concerns(w, c, h.On) {
 					hits = append(hits, h)
 				}

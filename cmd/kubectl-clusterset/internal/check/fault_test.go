@@ -512,6 +512,31 @@ func TestAnotherClustersExpirationHidesNoName(t *testing.T) {
 	}
 }
 
+// TestWhatLetsTheAgentWorkHidesNoName: roles of another version, as during an upgrade.
+func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
+	for fault, plant := range map[string]func(s *snapshot.Snapshot){
+		"x this cluster differs from the manifests of this version: ClusterRole clusterset-dns:agent differs": func(
+			s *snapshot.Snapshot) {
+			s.Member.Drift = []string{"ClusterRole clusterset-dns:agent differs"}
+		},
+	} {
+		s := healthy(t)
+		plant(s)
+		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Failed", "denied")
+		s.Member.Imports[0].Status.Conditions = []metav1.Condition{
+			condition("Ready", "False", "VIPRangeFull", "no address is free"),
+		}
+		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned", "no")}
+		got := text(views(s)["doctor"])
+		for _, want := range []string{fault, "is not on the hub: Failed", "is not ready: VIPRangeFull",
+			"is not imported: NotOwned"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+	}
+}
+
 // TestEachFaultHasOneFinding, the same in all commands, with the step that repairs it.
 func TestEachFaultHasOneFinding(t *testing.T) {
 	if len(faults) < 25 {

@@ -117,7 +117,11 @@ var memberChecks = []Check{
 		ID: "drift", Scope: Member, Level: report.Error, Needs: parts{snapshot.Drift, snapshot.Properties},
 		After: []string{"no-member"}, One: "this cluster differs from the manifests of this version", Do: join,
 		Look: func(w *World) []Hit {
-			return differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
+			out := differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
+			for i := range out { // as for days during an upgrade
+				out[i].Alone = len(w.Member.Unserved) == 0 && !w.states("RightsMissingHere")
+			}
+			return out
 		},
 	},
 	{
