@@ -512,12 +512,19 @@ func TestAnotherClustersExpirationHidesNoName(t *testing.T) {
 	}
 }
 
-// TestWhatLetsTheAgentWorkHidesNoName: roles of another version, as during an upgrade.
+// TestWhatLetsTheAgentWorkHidesNoName: roles of another version, as during an upgrade, or a token or an
+// address that will not work later.
 func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 	for fault, plant := range map[string]func(s *snapshot.Snapshot){
 		"x this cluster differs from the manifests of this version: ClusterRole clusterset-dns:agent differs": func(
 			s *snapshot.Snapshot) {
 			s.Member.Drift = []string{"ClusterRole clusterset-dns:agent differs"}
+		},
+		"x The token for the hub is not renewed": func(s *snapshot.Snapshot) {
+			state(s, "NotRenewed", "The token for the hub is not renewed: denied")
+		},
+		"x The agent still uses the hub": func(s *snapshot.Snapshot) {
+			state(s, "NotUsed", "The agent still uses the hub at https://hub")
 		},
 	} {
 		s := healthy(t)

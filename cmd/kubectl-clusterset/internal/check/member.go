@@ -204,9 +204,9 @@ func stateChecks() (out []Check) {
 	return out
 }
 
-// unreached are the causes for which an agent does not see the hub.
-var unreached = reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
-	hubv1alpha1.ConditionAdmitted)
+// unreached are the causes for which an agent does not see the hub. With these two, it still does.
+var unreached = slices.DeleteFunc(reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
+	hubv1alpha1.ConditionAdmitted), func(reason string) bool { return reason == "NotUsed" || reason == "NotRenewed" })
 
 var lateChecks = []Check{
 	{
