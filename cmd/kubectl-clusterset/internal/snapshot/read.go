@@ -247,8 +247,8 @@ func (r *reader) basics(ctx context.Context, c *cluster.Cluster) (file *clientcm
 				return err
 			}
 			m.Agent.ManagedFields = nil
-			m.AgentPods, err = c.PodsOf(ctx, m.Agent)
-			return err
+			m.AgentPods, _ = c.PodsOf(ctx, m.Agent) // without them a reason is missing
+			return nil
 		},
 		Secret: func(ctx context.Context) (err error) {
 			m.Credentials, file, err = credentials(ctx, c)

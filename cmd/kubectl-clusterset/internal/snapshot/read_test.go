@@ -1,13 +1,42 @@
 package snapshot
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
+
+// TestWhoMayNotListPodsSeesTheAgent: status is documented to need no such right.
+func TestWhoMayNotListPodsSeesTheAgent(t *testing.T) {
+	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: manifest.AgentDeployment}}
+	agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(agent).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, of ...client.ListOption) error {
+			if _, is := l.(*corev1.PodList); is {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))
+			}
+			return c.List(ctx, l, of...)
+		},
+	}).Build()
+	r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
+	r.basics(t.Context(), &cluster.Cluster{Client: c})
+	if !r.Is(Agent) || r.Snapshot.Member.Agent == nil {
+		t.Errorf("%+v", r.Unread)
+	}
+}
 
 // TestTheAgentReadsItsOwnNamespace of the hub, whatever --hub-namespace says: its credentials are for no other. Without
 // a Secret, its arguments show it.
