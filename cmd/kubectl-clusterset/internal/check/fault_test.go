@@ -512,6 +512,17 @@ func TestAnotherClustersExpirationHidesNoName(t *testing.T) {
 	}
 }
 
+// TestWhatAnAgentSawBeforeItStoppedHidesNothing that the hub shows now.
+func TestWhatAnAgentSawBeforeItStoppedHidesNothing(t *testing.T) {
+	s := healthy(t)
+	expire(s)
+	silent(s, "east")
+	s.Member.Agent.Status.AvailableReplicas = 0
+	if got := text(views(s)["doctor"]); !strings.Contains(got, "cluster west does not renew its Lease on the hub") {
+		t.Error(got)
+	}
+}
+
 // TestWhatLetsTheAgentWorkHidesNoName: roles of another version, as during an upgrade, or a token or an
 // address that will not work later.
 func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {

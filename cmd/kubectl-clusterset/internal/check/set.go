@@ -99,9 +99,12 @@ var setChecks = ofSet(
 	},
 	Check{
 		ID: "cluster-expired", Level: report.Error, Needs: parts{snapshot.Leases, snapshot.Properties},
-		After: append(slices.Clone(stopped), "leaving"), One: "cluster %s has expired",
+		After: []string{"leaving"}, One: "cluster %s has expired",
 		Many: "%d clusters have expired", Do: doctor,
 		Look: func(w *World) (out []Hit) {
+			if facts.Expired(facts.Named(w.Member.Leases, facts.AgentLease), w.Member.Now) {
+				return nil // what an agent saw before it stopped hides nothing
+			}
 			for i := range w.Member.Leases {
 				l := &w.Member.Leases[i]
 				id := l.Labels[liveness.LabelSource]

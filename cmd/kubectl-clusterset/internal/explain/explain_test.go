@@ -17,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -104,6 +105,11 @@ func member() *world {
 
 func (f *world) explain() explain.Report {
 	s := &snapshot.Snapshot{Member: f.Member, Unread: map[snapshot.Part]snapshot.Lack{}}
+	at, seconds := metav1.NewTime(start), int32(40)
+	agent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: facts.AgentLease,
+		ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
+	agent.Spec.RenewTime, agent.Spec.LeaseDurationSeconds = &metav1.MicroTime{Time: start}, &seconds
+	f.Leases = append(f.Leases, agent)
 	if f.Imports = nil; f.Import != nil {
 		f.Imports = []mcsv1beta1.ServiceImport{*f.Import}
 	}
