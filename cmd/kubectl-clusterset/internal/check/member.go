@@ -218,7 +218,7 @@ var lateChecks = []Check{
 			// Who may not read the Secret is no admin, and it need not be the agent's.
 			admin := w.HubNamed || w.Is(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
 			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
-			if len(out) > 0 && !w.HubNamed && w.agentSays(hubv1alpha1.ConditionHubReachable) {
+			if len(out) > 0 && !w.HubNamed && w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
 				// Its address need not be for others than Pods.
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
 			}
@@ -305,11 +305,17 @@ func said(c *metav1.Condition) string {
 }
 
 // answers reports whether the agent says that the cluster's DNS answers.
-func (w *World) answers() bool { return w.agentSays(hubv1alpha1.ConditionDNSAnswers) }
+func (w *World) answers() bool {
+	return w.Says(hubv1alpha1.ConditionDNSAnswers) == metav1.ConditionTrue
+}
 
-// agentSays reports whether the agent says that a condition is True.
-func (w *World) agentSays(condition string) bool {
-	return w.outdated() == "" && meta.IsStatusConditionTrue(w.Member.Membership.Status.Conditions, condition)
+// Says returns the status of a condition that the agent states; Unknown if it does not state it now.
+func (w *World) Says(condition string) metav1.ConditionStatus {
+	c := meta.FindStatusCondition(w.Member.Membership.Status.Conditions, condition)
+	if c == nil || w.outdated() != "" {
+		return metav1.ConditionUnknown
+	}
+	return c.Status
 }
 
 // apart reports whether two versions do not work together; false if one is not known.

@@ -150,6 +150,21 @@ func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
 	}
 }
 
+// TestTheDNSColumnShowsWhatIsNow: no Pod of DNS runs, or the agent said before it stopped that DNS answers.
+func TestTheDNSColumnShowsWhatIsNow(t *testing.T) {
+	for want, plant := range map[string]func(s *snapshot.Snapshot){
+		"answers":   func(*snapshot.Snapshot) {},
+		"fails":     func(s *snapshot.Snapshot) { s.Member.DNS.Deployment.Status.AvailableReplicas = 0 },
+		"installed": func(s *snapshot.Snapshot) { silent(s, "east") },
+	} {
+		s := healthy(t)
+		plant(s)
+		if r, got := shown(s, false); r.Here.DNS != want {
+			t.Errorf("%q, want %q\n%s", r.Here.DNS, want, got)
+		}
+	}
+}
+
 // TestF4WhetherMembersAnswerIsShown, or what else is known of them here.
 func TestF4WhetherMembersAnswerIsShown(t *testing.T) {
 	for state, want := range map[reach.State]string{

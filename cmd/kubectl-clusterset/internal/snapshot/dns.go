@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -58,19 +59,22 @@ func (r *reader) dns(ctx context.Context, c *cluster.Cluster) error {
 // outcome matches the lines by which CoreDNS says what becomes of its Corefile.
 var outcome = regexp.MustCompile(`Reloading complete|Restart failed|reload failed|Corefile:\d+ - Error`)
 
-// refusal returns why CoreDNS refuses its Corefile by the last such line of a Pod's log; "" if it does not, or if the
-// agent says that the cluster's DNS answers.
+// refusal returns why CoreDNS refuses its Corefile by the last such line of a Pod's log; "" if none of them does, or if
+// the agent says now that the cluster's DNS answers.
 func refusal(ctx context.Context, c *cluster.Cluster, m *Member) string {
-	if _, line := m.Plugin(); line == nil || meta.IsStatusConditionTrue(m.Membership.Status.Conditions,
-		hubv1alpha1.ConditionDNSAnswers) {
+	_, line := m.Plugin()
+	answers := meta.IsStatusConditionTrue(m.Membership.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
+	if line == nil || answers && !facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now) {
 		return ""
 	}
 	for i := range m.DNSPods {
-		text, err := Log(ctx, c, &m.DNSPods[i], m.DNSPods[i].Spec.Containers[0].Name, false, 200)
-		if err != nil {
+		if facts.Ended(&m.DNSPods[i]) {
 			continue
 		}
-		return lastOutcome(string(text))
+		text, _ := Log(ctx, c, &m.DNSPods[i], m.DNSPods[i].Spec.Containers[0].Name, false, 200)
+		if why := lastOutcome(string(text)); why != "" {
+			return why
+		}
 	}
 	return ""
 }

@@ -2,15 +2,24 @@ package snapshot
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -69,6 +78,40 @@ func TestTheLastWordOfCoreDNSCounts(t *testing.T) {
 	} {
 		if got := lastOutcome(log); got != want {
 			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+}
+
+// TestARefusalIsInTheLogOfSomePod: no log is read while the agent says that DNS answers. What it said before it stopped
+// does not count.
+func TestARefusalIsInTheLogOfSomePod(t *testing.T) {
+	const refused = "/etc/coredns/Corefile:4 - Error during parsing: Unknown directive 'multicluster'"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		log := "[INFO] Reloading complete"
+		if strings.Contains(r.URL.Path, "dns-2") {
+			log = refused
+		}
+		fmt.Fprintln(w, log)
+	}))
+	defer server.Close()
+	c := &cluster.Cluster{Config: &rest.Config{Host: server.URL}}
+	for ago, want := range map[time.Duration]string{time.Second: "", time.Hour: refused} {
+		now, seconds := time.Now(), int32(40)
+		at := metav1.NewTime(now.Add(-ago))
+		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: facts.AgentLease,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
+		l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &metav1.MicroTime{Time: at.Time}, &seconds
+		m := &Member{Now: now, Leases: []coordinationv1.Lease{l}, DNS: dns.State{ConfigKey: "Corefile"}}
+		m.DNS.Config = &corev1.ConfigMap{Data: map[string]string{"Corefile": ".:53 {\n multicluster\n}\n"}}
+		m.Membership.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionDNSAnswers,
+			Status: metav1.ConditionTrue}}
+		for _, name := range []string{"dns-1", "dns-2"} {
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+			pod.Spec.Containers = []corev1.Container{{Name: "coredns"}}
+			m.DNSPods = append(m.DNSPods, pod)
+		}
+		if got := refusal(t.Context(), c, m); got != want {
+			t.Errorf("said %v ago: %q, want %q", ago, got, want)
 		}
 	}
 }

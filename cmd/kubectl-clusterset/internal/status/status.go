@@ -206,14 +206,15 @@ func dnsHere(w *check.World, results []check.Result) string {
 	found := func(id string) bool {
 		return slices.ContainsFunc(results, func(r check.Result) bool { return r.ID == id && len(r.Finding) > 0 })
 	}
-	c := meta.FindStatusCondition(w.Member.Membership.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
 	_, line := w.Member.Plugin()
-	switch {
+	switch says := w.Says(hubv1alpha1.ConditionDNSAnswers); {
 	case found("dns-none"):
 		return "not installed"
-	case c != nil && c.Status == metav1.ConditionTrue:
+	case found("dns-down"):
+		return "fails"
+	case says == metav1.ConditionTrue: // also with an earlier Corefile than one that it cannot use
 		return "answers"
-	case c != nil && c.Status == metav1.ConditionFalse || found("dns-down") || found("dns-corefile"):
+	case says == metav1.ConditionFalse || found("dns-corefile") || found("dns-refused"):
 		return "fails"
 	case line != nil:
 		return "installed"
