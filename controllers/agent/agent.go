@@ -198,7 +198,7 @@ func (a *Agent) listed() error {
 	return nil
 }
 
-// reportUntilListed writes the Membership while a first list does not come, because the controller of it waits as all do.
+// reportUntilListed writes the Membership while a first list does not come: the controller of it waits as all do.
 func (a *Agent) reportUntilListed(ctx context.Context) {
 	for look := time.NewTicker(attemptTimeout); ; {
 		select {

@@ -39,6 +39,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
 	defer cancel()
+	for _, s := range c.a.health.Conditions() {
+		c.gauge(ch, "condition", "1 for what each condition of this cluster's Membership is: True, False or Unknown.",
+			1, "condition", s.Type, "status", string(s.Status))
+	}
 	c.recordsHeld(ctx, ch)
 	c.exported(ctx, ch)
 	c.imported(ctx, ch)
@@ -97,16 +101,21 @@ func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
 		return
 	}
 	states, conflicts := none(), 0
+	states["invalid"] = 0
 	for i := range list.Items {
 		conditions := list.Items[i].Status.Conditions
-		states[readiness(conditions, string(mcsv1beta1.ServiceExportConditionReady))]++
+		state := readiness(conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if meta.IsStatusConditionFalse(conditions, string(mcsv1beta1.ServiceExportConditionValid)) {
+			state = "invalid"
+		}
+		states[state]++
 		if meta.IsStatusConditionTrue(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) {
 			conflicts++
 		}
 	}
 	for state, n := range states {
-		c.gauge(ch, "exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", float64(n),
-			"state", state)
+		c.gauge(ch, "exports", "ServiceExports of this cluster: ready (on the hub), not_ready, invalid (as without "+
+			"a Service).", float64(n), "state", state)
 	}
 	c.gauge(ch, "export_conflicts", "ServiceExports of this cluster whose condition Conflict is True.",
 		float64(conflicts))

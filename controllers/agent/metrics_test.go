@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -22,6 +24,8 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
@@ -39,12 +43,19 @@ func observed(token string, local ...client.Object) *Agent {
 		},
 		Cloned: func() bool { return false }, Held: func() bool { return false },
 	}
+	a.health = health.New(health.Config{
+		LocalNow: a.env.Local, Hub: func() client.Client { return nil }, Now: time.Now,
+		Seen:   func() decide.Facts { return decide.Facts{} },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		DNS:    func(context.Context) error { return errors.New("server misbehaving") },
+	})
 	a.ready.Store(true)
 	return a
 }
 
 func cached(objects ...client.Object) client.Client {
-	b := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...)
+	b := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
+		WithStatusSubresource(&hubv1alpha1.Membership{})
 	for _, x := range kube.Indexes() {
 		if x.Side == kube.Local {
 			b = b.WithIndex(x.Object, x.Field, x.Values)
@@ -127,6 +138,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		record("db.west", "west", false, metav1.ConditionFalse),
 		record("x.west", "west", false, metav1.ConditionFalse),
 		export("new", nil),
+		export("none", condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse)),
 		export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
 		export("db", append(condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue),
 			condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...)),
@@ -141,9 +153,23 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	want(t, shown(t, a), map[string]float64{
 		"member": 1, "hub_fresh": 1, "cloned": 0,
 		"records/own": 1, "records/followed": 2, "records/held": 1,
-		"exports/ready": 2, "exports/not_ready": 1, "export_conflicts": 1,
+		"exports/ready": 2, "exports/not_ready": 1, "exports/invalid": 1, "export_conflicts": 1,
 		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 1,
 	})
+}
+
+// TestMetricsOfTheMembership are its conditions, once they were decided.
+func TestMetricsOfTheMembership(t *testing.T) {
+	a := observed("")
+	if _, err := a.health.Report(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := shown(t, a)
+	for _, name := range []string{"condition/HubReachable/Unknown", "condition/DNSAnswers/False"} {
+		if got[name] != 1 {
+			t.Errorf("no %s in %v", name, got)
+		}
+	}
 }
 
 // A replica that waits asks no cache, which there is not; it says so by a zero, since a series that is missing alerts

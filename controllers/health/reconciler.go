@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -61,6 +63,7 @@ type Reporter struct {
 	rights     error    // why there may be more
 	shown      bool     // the hub showed this agent's own renewals when Ready was decided
 	rightsNext time.Time
+	decided    atomic.Pointer[[]metav1.Condition]
 }
 
 // New returns a Reporter.
@@ -99,6 +102,9 @@ func (r *Reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
+// Conditions returns those that were decided last, without their times; nil before that.
+func (r *Reporter) Conditions() []metav1.Condition { return ptr.Deref(r.decided.Load(), nil) }
+
 // Report writes what differs into the Membership, and returns condition Ready. A cluster whose CRDs are older than the
 // agent has no Memberships: that is no error.
 func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err error) {
@@ -110,6 +116,7 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	}
 	r.shown = facts.Fresh && !facts.Cloned
 	decided := health.Decide(&facts)
+	r.decided.Store(&decided)
 	ready = decided[len(decided)-1]
 	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
 	if err == nil && m == nil {

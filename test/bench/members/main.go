@@ -182,8 +182,8 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 	}
 	if err == nil {
 		notes += fmt.Sprintf(
-			"\nMeanwhile b's API server took %.1f writes of EndpointSlices a second. At the end of that line b's agent had "+
-				"%d MiB of resident memory, and its API server %.0f MiB.\n",
+			"\nMeanwhile b's API server took %.1f writes of EndpointSlices a second. At the end of that line b's "+
+				"agent had %d MiB of resident memory, and its API server %.0f MiB.\n",
 			(sum(server, sliceWrites)-wrote)/time.Since(loaded).Seconds(),
 			resident(to.Agent.PID())>>20, sum(server, residentMemory)/(1<<20),
 		)
