@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -98,6 +99,19 @@ BLOCKS
 `
 	if len(r.Findings) > 0 || !strings.Contains(got, want) {
 		t.Errorf("%v\n%s\nwant\n%s", r.Findings, got, want)
+	}
+}
+
+// TestADualStackPodIsOneEndpoint, also on the hub, which has a group of endpoints for each family.
+func TestADualStackPodIsOneEndpoint(t *testing.T) {
+	s := healthy(t)
+	s.Member = nil
+	s.Hub.Records[1].Spec.Endpoints = []hubv1alpha1.EndpointGroup{
+		{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: make([]hubv1alpha1.Endpoint, 2)},
+		{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: make([]hubv1alpha1.Endpoint, 2)},
+	}
+	if r, got := shown(s, false); r.Members[1].Endpoints != 2 || !strings.Contains(got, "west (2)") {
+		t.Error(got)
 	}
 }
 

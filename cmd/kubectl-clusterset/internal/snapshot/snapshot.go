@@ -274,12 +274,16 @@ type Origin struct {
 
 // Endpoints returns how many endpoints of each exporter are on the hub, in records and in the pages that they count.
 func (h *Hub) Endpoints() map[Origin]Count {
-	out, pages := map[Origin]Count{}, map[Origin]int32{}
+	type key struct {
+		Origin
+		discoveryv1.AddressType
+	}
+	byType, pages := map[key]Count{}, map[Origin]int32{}
 	of := func(o *hubv1alpha1.Origin) Origin {
 		return Origin{types.NamespacedName{Namespace: o.ServiceNamespace, Name: o.ServiceName}, o.ClusterID}
 	}
 	add := func(o Origin, g *hubv1alpha1.EndpointGroup) {
-		c := out[o]
+		c := byType[key{o, g.AddressType}]
 		for i := range g.Endpoints {
 			if r := g.Endpoints[i].Ready; r == nil || *r {
 				c.Ready++
@@ -287,7 +291,7 @@ func (h *Hub) Endpoints() map[Origin]Count {
 				c.NotReady++
 			}
 		}
-		out[o] = c
+		byType[key{o, g.AddressType}] = c
 	}
 	for i := range h.Records {
 		s := &h.Records[i].Spec
@@ -300,6 +304,11 @@ func (h *Hub) Endpoints() map[Origin]Count {
 		if s := &h.Pages[i].Spec; s.Number < pages[of(&s.Origin)] {
 			add(of(&s.Origin), &s.EndpointGroup)
 		}
+	}
+	out := map[Origin]Count{}
+	for k, c := range byType { // a dual-stack Pod is in a group of each family
+		most := out[k.Origin]
+		out[k.Origin] = Count{max(most.Ready, c.Ready), max(most.NotReady, c.NotReady)}
 	}
 	return out
 }
