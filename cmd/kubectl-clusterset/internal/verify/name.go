@@ -24,7 +24,7 @@ import (
 
 const (
 	tries      = 5 // connections to a VIP and port, which lead to endpoints at random
-	perCluster = 3 // endpoints of one exporter that are tried
+	perCluster = 3 // endpoints of one exporter and family that are tried
 )
 
 // Step is one thing that was tried for a name.
@@ -94,18 +94,25 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 			outcome = "the answer does not contain the VIP " + text
 		}
 	}
-	if err != nil {
+	switch {
+	case imp.Spec.Type == mcsv1beta1.Headless && !slices.ContainsFunc(from, anyReady):
+		outcome = None // without ready endpoints it does not exist
+	case err != nil:
 		outcome = said(err)
 	}
 	all.step("DNS", all.Name, outcome, p.Command(facts.Doctor))
-	ready, reached := map[string]int{}, true
+	type key struct {
+		cluster string
+		family  discoveryv1.AddressType
+	}
+	ready, reached := map[key]int{}, true
 	for i := range from {
-		of := from[i].Labels[mcsv1beta1.LabelSourceCluster]
+		of, in := from[i].Labels[mcsv1beta1.LabelSourceCluster], from[i].AddressType
 		for _, e := range from[i].Endpoints {
-			if len(e.Addresses) == 0 || !check.Ready(&e) || ready[of] == perCluster {
+			if len(e.Addresses) == 0 || !check.Ready(&e) || ready[key{of, in}] == perCluster {
 				continue
 			}
-			ready[of]++
+			ready[key{of, in}]++
 			address, _ := netip.ParseAddr(e.Addresses[0])
 			for _, port := range from[i].Ports {
 				to := netip.AddrPortFrom(address, uint16(ptr.Deref(port.Port, 0)))
@@ -132,6 +139,10 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 		all.Findings = all.Findings[:causes]
 	}
 	return p.gone(ctx)
+}
+
+func anyReady(s discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return check.Ready(&e) })
 }
 
 // step adds what was tried, with a finding if it failed.

@@ -288,17 +288,59 @@ func TestCausesAreFound(t *testing.T) {
 	}
 }
 
+// tried is what the Pod of east gets of web.shop: DNS answers one address, or "" for none, and it cannot connect to
+// what is broken.
+func tried(t *testing.T, imp *mcsv1beta1.ServiceImport, from []discoveryv1.EndpointSlice, answer, broken string,
+) *Report {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch to := r.FormValue("address"); {
+		case r.URL.Path == "/resolve" && answer == "":
+			http.Error(w, "no such host", http.StatusBadGateway)
+		case r.URL.Path == "/resolve" && r.FormValue("name") == "web.shop.svc.clusterset.local.":
+			fmt.Fprintf(w, "[%q]", answer)
+		case r.URL.Path == "/connect" && slices.Contains(strings.Fields(broken), to):
+			fmt.Fprintf(w, `{"timeout": %s}`, r.FormValue("times"))
+		case r.URL.Path == "/connect":
+			fmt.Fprint(w, "{}")
+		}
+	}))
+	defer server.Close()
+	east := member("east")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}}
+	all := &Report{Name: "web.shop"}
+	if err := east.try(t.Context(), all, imp, from); err != nil {
+		t.Error(err)
+	}
+	return all
+}
+
+// failing reports whether exactly these steps have failed.
+func failing(r *Report, steps ...string) bool {
+	return slices.EqualFunc(r.Findings, steps, func(f report.Finding, step string) bool {
+		return strings.HasPrefix(f.What, step)
+	})
+}
+
+func endpointsOf(cluster string, family discoveryv1.AddressType, addresses ...string) discoveryv1.EndpointSlice {
+	s := discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster}},
+		AddressType: family, Ports: []discoveryv1.EndpointPort{{Port: ptr.To(int32(8080))}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	return s
+}
+
 // TestANameSaysWhichStepFailed: a cause, and not what follows from it.
 func TestANameSaysWhichStepFailed(t *testing.T) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	imp.Spec.IPs = []string{"10.9.0.1"}
 	imp.Spec.Ports = []mcsv1beta1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP},
 		{Port: 53, Protocol: corev1.ProtocolUDP}}
-	west := []discoveryv1.EndpointSlice{{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}},
-		Ports:      []discoveryv1.EndpointPort{{Port: ptr.To(int32(8080))}},
-		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
-	}}
+	west := []discoveryv1.EndpointSlice{endpointsOf("west", discoveryv1.AddressTypeIPv4, "10.1.0.1")}
 	for name, c := range map[string]struct {
 		answer, broken string // the VIP that DNS answers, and what cannot be connected to
 		endpoints      []discoveryv1.EndpointSlice
@@ -310,31 +352,30 @@ func TestANameSaysWhichStepFailed(t *testing.T) {
 			[]string{"Endpoint 10.1.0.1:8080 in west: 1 of 1"}},
 		"kube-proxy": {"10.9.0.1", "10.9.0.1:80", west, []string{"VIP 10.9.0.1:80: 5 of 5"}},
 		"none ready": {"10.9.0.1", "10.9.0.1:80", nil, []string{"Endpoint web.shop: no endpoint is ready"}},
+		"no route by IPv6": {"10.9.0.1", "[fd01::1]:8080 10.9.0.1:80", []discoveryv1.EndpointSlice{
+			endpointsOf("west", discoveryv1.AddressTypeIPv4, "10.1.0.1", "10.1.0.2", "10.1.0.3"),
+			endpointsOf("west", discoveryv1.AddressTypeIPv6, "fd01::1", "fd01::2", "fd01::3"),
+		}, []string{"Endpoint [fd01::1]:8080 in west: 1 of 1"}},
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch to := r.FormValue("address"); {
-			case r.URL.Path == "/resolve" && r.FormValue("name") == "web.shop.svc.clusterset.local.":
-				fmt.Fprintf(w, "[%q]", c.answer)
-			case r.URL.Path == "/connect" && slices.Contains(strings.Fields(c.broken), to):
-				fmt.Fprintf(w, `{"timeout": %s}`, r.FormValue("times"))
-			case r.URL.Path == "/connect":
-				fmt.Fprint(w, "{}")
-			}
-		}))
-		east := member("east")
-		east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
-		east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
-		all := Report{Name: "web.shop"}
-		if err := east.try(t.Context(), &all, imp, c.endpoints); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		server.Close()
-		ok := len(all.Findings) == len(c.want)
-		for i := range min(len(all.Findings), len(c.want)) {
-			ok = ok && strings.HasPrefix(all.Findings[i].What, c.want[i])
-		}
-		if last := all.Steps[len(all.Steps)-1]; !ok || last != (Step{"VIP", "10.9.0.1:53", None}) {
+		all := tried(t, imp, c.endpoints, c.answer, c.broken)
+		if last := all.Steps[len(all.Steps)-1]; !failing(all, c.want...) || last != (Step{"VIP", "10.9.0.1:53", None}) {
 			t.Errorf("%s: %+v, want %q; last %v", name, all.Findings, c.want, last)
+		}
+	}
+}
+
+// TestAHeadlessNameWithoutReadyEndpointsDoesNotExist, and DNS does not fail.
+func TestAHeadlessNameWithoutReadyEndpointsDoesNotExist(t *testing.T) {
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	imp.Spec.Type = mcsv1beta1.Headless
+	down := endpointsOf("west", discoveryv1.AddressTypeIPv4, "10.1.0.1")
+	down.Endpoints[0].Conditions.Ready = ptr.To(false)
+	for want, from := range map[string]discoveryv1.EndpointSlice{
+		"Endpoint web.shop: no endpoint is ready": down,
+		"DNS web.shop: no such host":              endpointsOf("west", discoveryv1.AddressTypeIPv4, "10.1.0.1"),
+	} {
+		if all := tried(t, imp, []discoveryv1.EndpointSlice{from}, "", ""); !failing(all, want) {
+			t.Errorf("%+v, want %q", all.Findings, want)
 		}
 	}
 }
