@@ -143,6 +143,8 @@ func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
 	case f.Unused != nil:
 		return condition(of, "NotUsed", "The agent still uses the hub at %s, because the latest credentials do not "+
 			"work: %v", f.Hub, f.Unused)
+	case f.Renewal != nil && hub.Status != metav1.ConditionTrue:
+		return condition(of, "HubUnknown", "The hub has not answered, so the token is not renewed: %v", f.Renewal)
 	case f.Renewal != nil:
 		return condition(of, "NotRenewed", "The token for the hub is not renewed: %v", f.Renewal)
 	case hub.Status != metav1.ConditionTrue:

@@ -165,6 +165,17 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestAHubThatDoesNotAnswerRenewsNoToken: that is one fault. The message says until when the token is valid.
+func TestAHubThatDoesNotAnswerRenewsNoToken(t *testing.T) {
+	f := lost(errors.New("i/o timeout"))
+	f.Renewal = errors.New("this one expires at noon")
+	c := meta.FindStatusCondition(Decide(f), hubv1alpha1.ConditionCredentialsValid)
+	if c.Status != metav1.ConditionUnknown || c.Reason != "HubUnknown" ||
+		!strings.Contains(c.Message, "expires at noon") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestU6RightsThatAreNotKnown are not said to be there, and are no fault.
 func TestU6RightsThatAreNotKnown(t *testing.T) {
 	f := well()
