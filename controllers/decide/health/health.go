@@ -205,7 +205,7 @@ func (f *Facts) ranges() metav1.Condition {
 		for _, p := range a {
 			for _, q := range b {
 				if p.Overlaps(q) {
-					met = append(met, fmt.Sprintf("%s %s is in %s %s of cluster %s", mine, p, theirs, q, other))
+					met = append(met, fmt.Sprintf("%s %s overlaps %s %s of cluster %s", mine, p, theirs, q, other))
 				}
 			}
 		}

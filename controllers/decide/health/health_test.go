@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 			f := well()
 			f.Ranges["west"] = Ranges{Pods: prefixes("10.1.128.0/17"), Services: prefixes("10.1.4.0/24")}
 			return f
-		}(), says: "Pod range 10.1.0.0/16 is in Pod range 10.1.128.0/17 of cluster west"},
+		}(), says: "Pod range 10.1.0.0/16 overlaps Pod range 10.1.128.0/17 of cluster west"},
 		{reason: "NotServed", facts: func() *Facts {
 			f := well()
 			f.DNS.Err = &net.DNSError{IsNotFound: true}

@@ -360,8 +360,8 @@ var faults = []struct {
 		"kubectl --context=east -n clusterset-system get serviceexportrecords -o wide"},
 	{"ranges overlap", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
-		state(s, "Overlap", "Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west")
-	}, "x Pod range 10.0.119.0/24 is in Pod range 10.0.0.0/16 of cluster west", ""},
+		state(s, "Overlap", "Pod range 10.0.119.0/24 overlaps Pod range 10.0.0.0/16 of cluster west")
+	}, "x Pod range 10.0.119.0/24 overlaps Pod range 10.0.0.0/16 of cluster west", ""},
 	{"the ranges of this cluster overlap", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.96.4.0/24")}
 		s.Member.CIDRs = make([]networkingv1.ServiceCIDR, 1)
