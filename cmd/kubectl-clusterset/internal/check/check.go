@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 )
 
 // Scope is what a check is about.
@@ -164,7 +165,7 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 		if len(of) == 0 {
 			continue
 		}
-		f := report.Finding{Severity: level, Check: c.ID, URL: URL(c.ID), What: c.One}
+		f := report.Finding{Severity: level, Check: c.ID, URL: health.URL(c.ID), What: c.One}
 		if strings.Contains(c.One, "%s") {
 			f.What = fmt.Sprintf(c.One, of[0].On)
 		}
@@ -212,6 +213,3 @@ func Findings(results []Result) []report.Finding {
 	}
 	return out
 }
-
-// URL returns where a check is explained.
-func URL(id string) string { return report.Docs + "checks.md#" + strings.ToLower(id) }
