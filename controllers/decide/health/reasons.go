@@ -98,8 +98,8 @@ var Reasons = map[string]Reason{
 		Remedy: "As an admin of the hub: " + join + "."},
 
 	"Complete": {Condition: "Permitted", Means: "The agent lacks no right of its manifests."},
-	"RightsUnknown": {Condition: "Permitted", Unknown: true, Means: "An API server has not answered whether the agent " +
-		"has each right that it needs; the message has its error."},
+	"RightsUnknown": {Condition: "Permitted", Unknown: true, Means: "An API server has not answered whether the " +
+		"agent has each right that it needs; the message has its error."},
 	"RightsMissingHere": {Condition: "Permitted", Command: joinCommand,
 		Means:  "A role or a binding of the agent is missing or older than the agent.",
 		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
