@@ -176,7 +176,7 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
 	switch {
 	case apierrors.IsForbidden(err): // it lacks rights, and says so
-		r.rightsNext = now
+		r.rightsNext, err = now, nil
 	case err != nil:
 		return f, err
 	case set != nil:
