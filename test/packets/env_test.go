@@ -30,7 +30,7 @@ import (
 
 // reportFile names the file to which the last lines of this package's output are appended, for whoever runs it
 // among other packages.
-const reportFile = "PACKETS_REPORT"
+const reportFile = "TEST_REPORT"
 
 var (
 	obstacle error // why packets cannot be sent on this machine
