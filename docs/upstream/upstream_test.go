@@ -3,6 +3,7 @@
 package upstream_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,17 +21,18 @@ func TestPatches(t *testing.T) {
 	} {
 		t.Run(p.patch, func(t *testing.T) {
 			t.Parallel()
-			patch, err := filepath.Abs(p.patch)
+			patch, err := os.Open(p.patch) // here, so that go's cache of test results knows it
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer patch.Close()
 			tree, modfile := t.TempDir(), filepath.Join(t.TempDir(), "go.mod")
-			source := run(t, ".", "go", "list", "-m", "-f", "{{.Dir}}", p.module)
+			source := run(t, ".", nil, "go", "list", "-m", "-f", "{{.Dir}}", p.module)
 			if err := os.CopyFS(tree, os.DirFS(source)); err != nil {
 				t.Fatal(err)
 			}
-			run(t, tree, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
-			run(t, tree, "git", "apply", patch)
+			run(t, tree, nil, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
+			run(t, tree, patch, "git", "apply")
 			for _, name := range []string{"go.mod", "go.sum"} {
 				b, err := os.ReadFile(filepath.Join("..", "..", name))
 				if err != nil {
@@ -40,8 +42,8 @@ func TestPatches(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			run(t, ".", "go", "mod", "edit", "-replace", p.module+"="+tree, modfile)
-			out := run(t, ".", "go", "test", "-modfile", modfile, "-mod=mod", "-v", "-run", p.run, p.module+p.pkg)
+			run(t, ".", nil, "go", "mod", "edit", "-replace", p.module+"="+tree, modfile)
+			out := run(t, ".", nil, "go", "test", "-modfile", modfile, "-mod=mod", "-v", "-run", p.run, p.module+p.pkg)
 			if !strings.Contains(out, "--- PASS") {
 				t.Errorf("no test ran:\n%s", out)
 			}
@@ -49,10 +51,10 @@ func TestPatches(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, dir string, args ...string) string {
+func run(t *testing.T, dir string, input io.Reader, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Stdin = dir, input
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as everything else is compiled
 	out, err := cmd.CombinedOutput()
 	if err != nil {
