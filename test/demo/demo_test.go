@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +91,33 @@ func TestCorefileExampleHasTheLinesThatTheDemoChanges(t *testing.T) {
 	}
 	if _, _, err := adapt("", "/k"); err == nil {
 		t.Error("a Corefile without these lines is no error")
+	}
+}
+
+// TestAKeptLaboratoryIsUsedFromAShell: DESIGN §11 promises these variables, and something is left to see.
+func TestAKeptLaboratoryIsUsedFromAShell(t *testing.T) {
+	if !strings.Contains(script, withdrawal) {
+		t.Errorf("the script has no %q, and KEEP=1 would withdraw all", withdrawal)
+	}
+	s := &stage{root: "/checkout", kubeconfig: "/all", planes: lab.Planes{}}
+	for _, name := range append([]string{"hub"}, members...) {
+		s.planes[name] = &lab.ControlPlane{}
+	}
+	admin := s.planes["hub"].Kubeconfig()
+	cmd := exec.Command("sh", "-c", s.env(func(member string) string { return member + ":53" })+"env")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"KUBECONFIG=/all", "PATH=/checkout/bin:" + os.Getenv("PATH"), "HUB_KUBECONFIG=" + admin,
+		"MEMBER_1_KUBECONFIG=" + admin, "MEMBER_1_DNS=east:53",
+		"MEMBER_2_KUBECONFIG=" + admin, "MEMBER_2_DNS=west:53",
+	} {
+		if !slices.Contains(strings.Split(string(out), "\n"), want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
 	}
 }
 

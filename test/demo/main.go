@@ -63,7 +63,7 @@ func run(ctx context.Context) error {
 	}
 	played := script
 	if keep {
-		played, _, _ = strings.Cut(script, "\n## Withdraw ") // so that there is something to see
+		played, _, _ = strings.Cut(script, withdrawal) // so that there is something to see
 	}
 	if err := s.play(ctx, played); err != nil {
 		return s.withLogs(err)
@@ -74,7 +74,7 @@ func run(ctx context.Context) error {
 			filepath.Join(root, "bin/clusterset.html"))
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(s.env()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.env(func(m string) string { return s.dns[m].Addr() })), 0o600); err != nil {
 		return err
 	}
 	fmt.Printf("\nThe clusters keep running. To use them in another shell: source %s. To stop them: Ctrl-C.\n", path)

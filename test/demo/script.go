@@ -22,6 +22,9 @@ import (
 //go:embed demo.txt
 var script string
 
+// withdrawal begins what KEEP leaves out of the script.
+const withdrawal = "\n## Withdraw "
+
 // limit is how long the demo waits for an answer.
 const limit = time.Minute
 

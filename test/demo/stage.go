@@ -139,13 +139,13 @@ func (s *stage) shell() []string {
 		os.Getenv("PATH")}
 }
 
-// env returns the content of bin/lab.env.
-func (s *stage) env() string {
+// env returns the content of bin/lab.env, with the address of each member's DNS.
+func (s *stage) env(dns func(member string) string) string {
 	out := fmt.Sprintf("export KUBECONFIG=%q PATH=\"%s:$PATH\"\nexport HUB_KUBECONFIG=%s\n", s.kubeconfig,
 		filepath.Dir(lab.Program(s.root, "kubectl-clusterset")), s.planes["hub"].Kubeconfig())
 	for i, m := range members {
 		out += fmt.Sprintf("export MEMBER_%[1]d_KUBECONFIG=%[2]s\nexport MEMBER_%[1]d_DNS=%[3]s\n", i+1,
-			s.planes[m].Kubeconfig(), s.dns[m].Addr())
+			s.planes[m].Kubeconfig(), dns(m))
 	}
 	return out
 }
