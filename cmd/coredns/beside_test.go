@@ -37,6 +37,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 const (
@@ -225,12 +226,12 @@ func check(t *testing.T, ask func(*dns.Msg) (*dns.Msg, error)) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := lab.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Cleanup(p.Release)
+	return p.Number
 }
 
 // files returns a directory with a certificate and its key, a key of the zone, and a zone file.
