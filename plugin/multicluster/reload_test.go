@@ -289,10 +289,10 @@ func TestL2NotReadyBeforeAllStanzasAreOpen(t *testing.T) {
 	}
 }
 
-// L2: a pod that is ready though a permission is missing, or its credentials are refused, stays ready at a reload, and
-// while the API server is away.
+// L2: a pod that is ready though the CRD or a permission is missing, or its credentials are refused, stays ready at a
+// reload, and while the API server is away.
 func TestL2ReloadKeepsReady(t *testing.T) {
-	for _, status := range []int32{http.StatusForbidden, http.StatusUnauthorized} {
+	for _, status := range []int32{http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized} {
 		t.Run(http.StatusText(int(status)), func(t *testing.T) { reloadKeepsReady(t, status) })
 	}
 }
