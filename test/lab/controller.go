@@ -191,7 +191,7 @@ func (c *Controller) Alive() bool {
 
 // UntilReady waits until it is.
 func (c *Controller) UntilReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
 	defer cancel()
 	for !c.Ready() {
 		select {

@@ -58,7 +58,7 @@ type ControlPlane struct {
 }
 
 const (
-	startLimit = 2 * time.Minute // far more than it takes, since machines are shared
+	startLimit = 2 * time.Minute // how long a program that starts may write nothing: see until
 	grace      = 10 * time.Second
 )
 
@@ -421,7 +421,7 @@ func (c *ControlPlane) apply(ctx context.Context, input string, what ...string) 
 	if err != nil {
 		return err
 	}
-	wait := []string{"wait", "--for=condition=Established", "--timeout=60s"}
+	wait := []string{"wait", "--for=condition=Established", "--timeout=4m"}
 	known := len(wait)
 	for _, name := range strings.Fields(out) {
 		if strings.HasPrefix(name, "customresourcedefinition.apiextensions.k8s.io/") {

@@ -132,6 +132,24 @@ func TestProgramEndsWithItsWatchdog(t *testing.T) {
 	gone(t, mark)
 }
 
+func TestAProgramIsWaitedForWhileItWrites(t *testing.T) {
+	bin, err := Find(t.Context())
+	must(t, err)
+	const limit = 2 * time.Second
+	wait := func(script string) error {
+		t.Helper()
+		log := filepath.Join(t.TempDir(), "log")
+		p, err := spawn(bin, "sh", log, nil, nil, "/bin/sh", "-c", script)
+		must(t, err)
+		t.Cleanup(p.kill)
+		return p.until(t.Context(), "ready", limit, func() bool { return strings.Contains(p.tail(), "12") })
+	}
+	must(t, wait("for i in $(seq 12); do sleep .25; echo $i; done; exec sleep 600"))
+	if err := wait("exec sleep 600"); err == nil || !strings.Contains(err.Error(), "sh was not ready after 2") {
+		t.Errorf("one that writes nothing: %v", err)
+	}
+}
+
 func TestProgramThatEndsLeavesItsLog(t *testing.T) {
 	bin, err := Find(t.Context())
 	must(t, err)
