@@ -219,7 +219,7 @@ func (e *environment) anArchiveAnswersAsTheClusters(t *testing.T, file string) {
 		{"explain", "web.shop", "-o", "wide"},
 		{"explain", "nothing.shop"}, {"plan", "web.shop", "--delete"}} {
 		var live, again string
-		within(t, limit, strings.Join(args, " "), func(context.Context) error { // the clusters may change in between
+		eventually(t, strings.Join(args, " "), func(context.Context) error { // the clusters may change in between
 			flags := at
 			if args[0] == "explain" {
 				flags = at[:2]

@@ -259,29 +259,13 @@ func (e *environment) normal(text string) string {
 	})
 }
 
-// eventually asks until there is no error.
+// eventually asks until there is no error. A question that hangs ends a minute after the limit.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) error) {
 	t.Helper()
-	within(t, limit, what, ask)
-}
-
-func within(t *testing.T, limit time.Duration, what string, ask func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit+time.Minute)
 	defer cancel()
-	var last error // but for that the time is over
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("%s: after %v: %v", what, limit, last)
-		}
-		time.Sleep(50 * time.Millisecond)
+	if err := lab.Until(ctx, limit, what, func() error { return ask(ctx) }); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -134,7 +134,7 @@ func (e *environment) killAfter(t *testing.T, w *way, n int, args ...string) boo
 	cmd.Stdout, cmd.Stderr = out, out
 	killed, base := false, 0
 	w.mu.Lock()
-	base = w.writes
+	base = len(w.writes)
 	w.after = func(now int) {
 		if now-base == n {
 			killed = true

@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 type way struct {
 	kubeconfig string
 	mu         sync.Mutex
-	writes     int
+	writes     []string
 	requests   map[string][]string // by cluster
 	// after is asked after every write that an API server has answered, with their number, before the answer goes on.
 	after func(n int)
@@ -35,14 +36,21 @@ func (w *way) changing(change func(cluster string, r *http.Response) error) {
 	w.change = change
 }
 
+// config is what the program reads.
+func (e *environment) config(t *testing.T) *clientcmdapi.Config {
+	t.Helper()
+	config, err := (&clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(e.kubeconfig)}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
 // through makes a way to the clusters, until the test ends.
 func (e *environment) through(t *testing.T, names ...string) *way {
 	t.Helper()
 	w := &way{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), requests: map[string][]string{}}
-	own, err := clientcmd.LoadFromFile(e.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := e.config(t)
 	all := clientcmdapi.NewConfig()
 	for _, name := range names {
 		target, err := url.Parse(own.Clusters[name].Server)
@@ -81,6 +89,13 @@ func (e *environment) through(t *testing.T, names ...string) *way {
 	return w
 }
 
+// written returns what has changed something so far.
+func (w *way) written() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.writes)
+}
+
 // count counts what changes something: no questions about rights, and no dry runs.
 func (w *way) count(r *http.Request) {
 	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/authorization.k8s.io/") ||
@@ -89,8 +104,8 @@ func (w *way) count(r *http.Request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.writes++
+	w.writes = append(w.writes, r.Method+" "+r.URL.Path)
 	if w.after != nil {
-		w.after(w.writes)
+		w.after(len(w.writes))
 	}
 }

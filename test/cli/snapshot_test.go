@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,24 +54,6 @@ func (e *environment) snapshot(t *testing.T, cluster string) map[string]string {
 		}
 	}
 	return out
-}
-
-// steady is a snapshot of a cluster in which nothing changes by itself any more.
-func (e *environment) steady(t *testing.T, cluster string) (now map[string]string) {
-	t.Helper()
-	now = e.snapshot(t, cluster)
-	eventually(t, "nothing changes any more in "+cluster, func(context.Context) error {
-		for range 3 {
-			before := now
-			time.Sleep(500 * time.Millisecond)
-			now = e.snapshot(t, cluster)
-			if differ := changed(before, now); len(differ) > 0 {
-				return fmt.Errorf("%v changes", differ)
-			}
-		}
-		return nil
-	})
-	return now
 }
 
 // changed are the objects that only one of two snapshots has, or that were written between them.
