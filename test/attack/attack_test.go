@@ -127,10 +127,16 @@ func (w *world) withstands(t *testing.T, p publication, before []string) {
 // was published before.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
-	must(t, w.publishHonest(t.Context()))
+	must(t, w.follow(t.Context()))
+}
+
+// follow is settle without a test.
+func (w *world) follow(ctx context.Context) error {
+	err := w.publishHonest(ctx)
 	for _, v := range w.victims {
-		must(t, v.hasHonest(t.Context(), w.honestAddress()))
+		err = errors.Join(err, v.hasHonest(ctx, w.honestAddress()))
 	}
+	return err
 }
 
 // states are what the victims have.

@@ -277,7 +277,8 @@ func (v *victim) addresses(ctx context.Context, namespace, name string) (out []s
 	return out, err
 }
 
-// untilSteady waits until all exports of the victims are Ready, and what they have was the same two seconds ago.
+// untilSteady waits until all exports of the victims are Ready, and what they have stays the same while they follow a
+// change of the attacker's own name.
 func (w *world) untilSteady(ctx context.Context) error {
 	was := make([]string, len(w.victims))
 	return until(ctx, "the victims are steady", func() (err error) {
@@ -296,7 +297,7 @@ func (w *world) untilSteady(ctx context.Context) error {
 			was[i] = now
 		}
 		if err != nil {
-			time.Sleep(2 * time.Second) // between two looks
+			err = errors.Join(err, w.follow(ctx))
 		}
 		return err
 	})
