@@ -71,7 +71,7 @@ func TestBesideAnswersThroughTheClustersDNS(t *testing.T) {
 			"multicluster clusterset.local {\n kubeconfig "+kubeconfig+"\n}\n",
 		),
 	)
-	eventually(t, answerLimit, "it is ready", func() bool { return ours.ready(t) })
+	eventually(t, "it is ready", func() bool { return ours.ready(t) })
 	ours.waitForAnswer(t, web, "A", "10.42.42.42")
 	if m := dig(
 		t,

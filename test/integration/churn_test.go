@@ -193,7 +193,7 @@ func (c *churn) serve() {
 		}
 	})
 	for _, addr := range []string{c.chain, c.direct} {
-		eventually(c, time.Minute, "the server has listed all", func() bool {
+		eventually(c, "the server has listed all", func() bool {
 			m, err := exchange(addr, "udp", "svc."+churnZone, dns.TypeA, false)
 			return err == nil && m.Rcode == dns.RcodeSuccess
 		})
@@ -220,7 +220,7 @@ func (c *churn) signingKey() string {
 // settled waits until every name is answered in its last state, directly and by the chain.
 func (c *churn) settled() {
 	c.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(limit)
 	var at atomic.Int64
 	var all sync.WaitGroup
 	for n := range churnAskers {

@@ -154,7 +154,7 @@ func (c *cluster) established(t testing.TB) {
 		"",
 		"wait",
 		"--for=condition=Established",
-		"--timeout=60s",
+		"--timeout="+limit.String(),
 		"crd/serviceimports.multicluster.x-k8s.io",
 		"crd/serviceexports.multicluster.x-k8s.io",
 	)
@@ -234,11 +234,14 @@ func binary(t testing.TB, root string) string {
 	return b
 }
 
+// labWords turns the words of this package's Corefiles into the laboratory's.
+var labWords = strings.NewReplacer(
+	":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR",
+)
+
 func (c *cluster) corefile(t *testing.T, text string) string {
 	t.Helper()
-	text = strings.NewReplacer(
-		":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR",
-	).Replace(text)
+	text = labWords.Replace(text)
 	for strings.Contains(text, "KUBECONFIG") {
 		_, rest, _ := strings.Cut(text, "KUBECONFIG")
 		account, with := "coredns", "KUBECONFIG"
@@ -272,9 +275,7 @@ func (s *server) reloadFails(t *testing.T, corefile string) {
 
 // known fills in a Corefile without asking the API server, which may be away: the credentials are those of the start.
 func (s *server) known(text string) string {
-	text = strings.NewReplacer(
-		":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR",
-	).Replace(text)
+	text = labWords.Replace(text)
 	return strings.ReplaceAll(text, "KUBECONFIG", filepath.Join(s.c.cp.Dir(), "kube-system-coredns.kubeconfig"))
 }
 
@@ -290,7 +291,6 @@ func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	var text string
 	eventually(
 		t,
-		time.Minute,
 		"metrics are shown",
 		func() bool { // a server under load may take longer than one request waits
 			var err error
@@ -312,8 +312,11 @@ func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	return sum
 }
 
+// limit is far more than anything takes that tests wait for, since machines are shared.
+const limit = 4 * time.Minute
+
 // eventually polls until ok.
-func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -324,7 +327,7 @@ func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 
 func (s *server) waitFor(t testing.TB, name, qtype string) {
 	t.Helper()
-	eventually(t, time.Minute, name+" "+qtype+" is answered", func() bool {
+	eventually(t, name+" "+qtype+" is answered", func() bool {
 		m, err := tryDig(t.Context(), s.addr, question{name: name, qtype: qtype})
 		return err == nil && m.Rcode == dns.RcodeSuccess && len(m.Answer) > 0
 	})
@@ -332,7 +335,7 @@ func (s *server) waitFor(t testing.TB, name, qtype string) {
 
 func (s *server) waitForAnswer(t testing.TB, name, qtype, answer string) {
 	t.Helper()
-	eventually(t, time.Minute, name+" "+qtype+" is "+answer, func() bool {
+	eventually(t, name+" "+qtype+" is "+answer, func() bool {
 		m, err := tryDig(t.Context(), s.addr, question{name: name, qtype: qtype})
 		return err == nil && strings.Join(answers(m), ",") == answer
 	})
@@ -340,7 +343,7 @@ func (s *server) waitForAnswer(t testing.TB, name, qtype, answer string) {
 
 func (s *server) waitForNone(t testing.TB, name string) {
 	t.Helper()
-	eventually(t, time.Minute, name+" does not exist", func() bool {
+	eventually(t, name+" does not exist", func() bool {
 		m, err := tryDig(t.Context(), s.addr, question{name: name, qtype: "A"})
 		return err == nil && m.Rcode == dns.RcodeNameError
 	})
@@ -348,7 +351,7 @@ func (s *server) waitForNone(t testing.TB, name string) {
 
 func (s *server) waitForLog(t testing.TB, part string) {
 	t.Helper()
-	eventually(t, time.Minute, "the log has "+part, func() bool { return strings.Contains(s.Log(), part) })
+	eventually(t, "the log has "+part, func() bool { return strings.Contains(s.Log(), part) })
 }
 
 // answerLimit is far more than an answer takes. A question that was dropped is never answered.
