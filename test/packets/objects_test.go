@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // limit is far more than anything takes: machines are shared.
@@ -24,17 +26,8 @@ const limit = 4 * time.Minute
 // eventually asks until there is no error.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	// asking takes the API server's time
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: after %v: %v", what, limit, err)
-		}
-		time.Sleep(pause)
+	if err := lab.Until(t.Context(), limit, what, ask); err != nil {
+		t.Fatal(err)
 	}
 }
 
