@@ -135,17 +135,20 @@ func TestI10BesideAnotherImplementation(t *testing.T) {
 	})
 	stop = o.run(t.Context()) // from here on the conditions of the ServiceExport, too
 	p.remove(t, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "import-1"}})
-	change(t, p, service(ns, "service"), func(s *corev1.Service) { s.Spec.SessionAffinity = "ClientIP" })
 	p.exported(t, service(ns, "late"), "10.1.0.2")
 	r.wantImport(t, ns, "late", ready("p"))
-	eventually(t, "a change of the contested name arrives", func() error {
-		rec := r.copyOf(t, ns, "service")
-		if rec.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
-			return fmt.Errorf("%+v", rec.Spec)
-		}
-		return nil
-	})
-	time.Sleep(12 * time.Second) // every contested name is checked again once, and nothing may be written
+	for _, name := range []string{"service", "slice"} {
+		was := r.copyOf(t, ns, name).Generation
+		change(t, p, service(ns, name), func(s *corev1.Service) { s.Spec.SessionAffinity = "ClientIP" })
+		eventually(t, "the change of "+name+" is decided about", func() error {
+			rec := r.copyOf(t, ns, name)
+			c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
+			if rec.Generation == was || c == nil || c.ObservedGeneration != rec.Generation {
+				return fmt.Errorf("generation %d, and was %d: %+v", rec.Generation, was, c)
+			}
+			return nil
+		})
+	}
 	for _, name := range contested {
 		r.wantNotOwned(t, ns, name)
 	}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -220,6 +220,7 @@ func (s *steadyState) killedAgainAndAgain(t *testing.T, c *lab.ControlPlane, con
 		took[i] = time.Since(began)
 	}
 	if longest := slices.Max(took[:]); longest > longestPause+15*time.Second {
+
 		t.Errorf("after each outage b followed within %v: one took %v", took, longest)
 	}
 	late := s.members[concerned].heap(t)
@@ -443,19 +444,16 @@ func TestHubRestored(t *testing.T) {
 	b.wantNoImport(t, s.ns, "old")
 	s.converge(t)
 
-	watching, cancel := context.WithCancel(t.Context())
-	var bad []string
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		for watching.Err() == nil {
-			if _, err := b.imported(watching, s.ns, "old"); err == nil {
-				bad = append(bad, "what was withdrawn came back")
-			}
-			if _, err := b.imported(watching, s.ns, "fresh"); client.IgnoreNotFound(err) == nil && err != nil {
-				bad = append(bad, "what was exported after the snapshot is gone")
-			}
-			time.Sleep(20 * time.Millisecond)
+	stop := watch(t, func(ctx context.Context) (string, error) {
+		_, old := b.imported(ctx, s.ns, "old")
+		_, fresh := b.imported(ctx, s.ns, "fresh")
+		switch {
+		case old == nil:
+			return "what was withdrawn came back", nil
+		case apierrors.IsNotFound(fresh):
+			return "what was exported after the snapshot is gone", nil
 		}
+		return "", errors.Join(client.IgnoreNotFound(old), fresh)
 	})
 	s.restored = true
 	a.Agent.Kill()
@@ -470,9 +468,7 @@ func TestHubRestored(t *testing.T) {
 	time.Sleep(outage() / 4) // nothing to wait for: nothing may happen
 	s.converge(t)
 	b.wantImport(t, s.ns, "fresh", ready("a"))
-	cancel()
-	watcher.Wait()
-	if len(bad) > 0 {
+	if bad := stop(); len(bad) > 0 {
 		t.Errorf("%d times: %s", len(bad), bad[0])
 	}
 	s.settled(t)

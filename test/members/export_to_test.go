@@ -3,6 +3,7 @@ package members
 import (
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -32,7 +33,11 @@ func TestE11ExportToSomeClusters(t *testing.T) {
 	}
 	property := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "e11.example"}}
 	property.Spec.Value = "yes"
-	c.wantNoImport(t, ns, "web")
+	a.exported(t, service(ns, "other"), "10.1.0.2")
+	c.wantImport(t, ns, "other", ready("a")) // so c has seen the record of web
+	if _, err := c.imported(t.Context(), ns, "web"); !apierrors.IsNotFound(err) {
+		t.Errorf("c, to which web is not exported, imports it: %v", err)
+	}
 	c.create(t, property)
 	c.wantImport(t, ns, "web", ready("a"))
 	c.remove(t, property)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,20 +27,47 @@ import (
 // throughout looks at the endpoints of a name until the function that it returns is called, which tells when and
 // why they were not right.
 func (m *member) throughout(t *testing.T, ns, name string, wrong func(got map[string]bool) bool) func() []string {
+	return watch(t, func(ctx context.Context) (string, error) {
+		got, err := m.endpoints(ctx, ns, name)
+		if err != nil || !wrong(got) {
+			return "", err
+		}
+		return fmt.Sprint(got), nil
+	})
+}
+
+// watch looks until the function that it returns is called, at least ten times. That one gives what was wrong, and
+// when.
+func watch(t *testing.T, look func(context.Context) (wrong string, err error)) func() []string {
 	ctx, end := context.WithCancel(t.Context())
 	var bad []string
+	var looks atomic.Int32
+	var failed error
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for ctx.Err() == nil {
-			if got, err := m.endpoints(ctx, ns, name); err == nil && wrong(got) {
-				bad = append(bad, fmt.Sprintf("%s %v", time.Now().Format("15:04:05.000"), got))
+			switch wrong, err := look(ctx); {
+			case ctx.Err() != nil:
+			case err != nil:
+				failed = err
+			default:
+				looks.Add(1)
+				if wrong != "" {
+					bad = append(bad, time.Now().Format("15:04:05.000 ")+wrong)
+				}
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
 	return func() []string {
+		for deadline := time.Now().Add(limit); looks.Load() < 10 && time.Now().Before(deadline); {
+			time.Sleep(20 * time.Millisecond)
+		}
 		end()
 		watching.Wait()
+		if n := looks.Load(); n < 10 {
+			bad = append(bad, fmt.Sprintf("only %d looks; the last error: %v", n, failed))
+		}
 		return bad
 	}
 }
