@@ -34,15 +34,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.gauge(ch, "cloned", "1 while this agent publishes nothing because a clone of this cluster renews this member's "+
 		"Lease.", boolean(c.a.env.Cloned()))
 	c.token(ch)
+	for _, s := range c.a.health.Conditions() {
+		c.gauge(ch, "condition", "1 for what each condition of this cluster's Membership is: True, False or Unknown.",
+			1, "condition", s.Type, "status", string(s.Status))
+	}
 	if !ready {
 		return // there is no cache yet
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
 	defer cancel()
-	for _, s := range c.a.health.Conditions() {
-		c.gauge(ch, "condition", "1 for what each condition of this cluster's Membership is: True, False or Unknown.",
-			1, "condition", s.Type, "status", string(s.Status))
-	}
 	c.recordsHeld(ctx, ch)
 	c.exported(ctx, ch)
 	c.imported(ctx, ch)

@@ -158,9 +158,10 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	})
 }
 
-// TestMetricsOfTheMembership are its conditions, once they were decided.
+// TestMetricsOfTheMembership are its conditions, once they were decided, also while this cluster is no member.
 func TestMetricsOfTheMembership(t *testing.T) {
 	a := observed("")
+	a.ready.Store(false)
 	if _, err := a.health.Report(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func Rules(manifests fs.FS, path string, names ...string) (out []rbacv1.PolicyRu
 
 // Missing returns which of the wanted rules whoever c authenticates as lacks in namespace, such as "create services".
 // An authorizer by webhook, as EKS and GKE have one, lists none of its rules: where the list is not complete, the API
-// server is asked about each right that it does not list.
+// server is asked about each right that it does not list. With an error, there may be more.
 func Missing(ctx context.Context, c client.Client, namespace string, wanted []rbacv1.PolicyRule) ([]string, error) {
 	review := &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
@@ -56,7 +56,7 @@ func Missing(ctx context.Context, c client.Client, namespace string, wanted []rb
 					if !has && review.Status.Incomplete {
 						var err error
 						if has, err = may(ctx, c, namespace, group, resource, rule.ResourceNames, verb); err != nil {
-							return nil, err
+							return out, err
 						}
 					}
 					if !has {
