@@ -400,7 +400,7 @@ func (l *leave) print() error {
 		fmt.Fprintln(&out, cluster.Title(o))
 	}
 	if l.helm != "" {
-		fmt.Fprintf(&out, "# Helm's release stays: %s\n", l.helm)
+		fmt.Fprintf(&out, "# Helm's release stays, with its agent scaled to 0: %s\n", l.helm)
 	}
 	for _, id := range l.claims {
 		fmt.Fprintf(&out, onHub, l.Hub.Name, l.HubNamespace, id)

@@ -81,7 +81,9 @@ func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 		if l.state, err = read(t.Context(), member); err != nil {
 			t.Fatal(err)
 		}
-		for _, step := range []func(context.Context) error{l.plan, l.run} {
+		var dry strings.Builder
+		preview := func(context.Context) error { l.DryRun = &dry; return l.print() }
+		for _, step := range []func(context.Context) error{l.plan, preview, l.run} {
 			if err := step(t.Context()); err != nil {
 				t.Fatalf("%v\n%s", err, said)
 			}
@@ -91,6 +93,10 @@ func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 			if client.IgnoreNotFound(err) != nil || (err == nil) != stays {
 				t.Errorf("%s must stay: %v; %v", cluster.Title(o), stays, err)
 			}
+		}
+		if want := "# Helm's release stays, with its agent scaled to 0: " + next + "\n"; !strings.Contains(dry.String(),
+			want) {
+			t.Errorf("there is no %q:\n%s", want, &dry)
 		}
 		if want := "\nnext: " + next + "\n"; !strings.HasSuffix(said.String(), want) {
 			t.Errorf("it does not end in %q:\n%s", want, said)
