@@ -153,7 +153,8 @@ servers:
 		Name: "kops", Evidence: "label addon.kops.k8s.io/name of Deployment coredns", Forward: InCorefile,
 		is:      func(o *Objects) bool { return o.coreDNS() && o.Mark("addon.kops.k8s.io/name") != "" },
 		Warning: "the next kops update restores the Corefile: run this command again after it",
-		Remedy:  "put this one into spec.kubeDNS.externalCoreFile of the Cluster",
+		Remedy: "put the Corefile that ConfigMap kube-system/coredns then has into " +
+			"spec.kubeDNS.externalCoreFile of the Cluster",
 	},
 	{
 		Name: "k0s", Evidence: "kubelet versions with +k0s", Forward: InCorefile,
