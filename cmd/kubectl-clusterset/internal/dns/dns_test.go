@@ -707,10 +707,16 @@ func TestAZoneThatAnotherProgramServesIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOurBlockStaysInACorefileThatImportsLater: an admin mounts coredns-custom after the install.
+// TestOurBlockStaysInACorefileThatImportsLater: an admin mounts coredns-custom after the install. So does a block of
+// the user's own for --replace.
 func TestOurBlockStaysInACorefileThatImportsLater(t *testing.T) {
-	for _, mode := range []Mode{Beside, Replace} {
-		here := load(t, "testdata/kubeadm.yaml", besideService())
+	const own = "clusterset.local:53 {\n    multicluster clusterset.local\n}\n"
+	for _, of := range []struct {
+		mode Mode
+		own  string
+	}{{Beside, ""}, {Replace, ""}, {Replace, own}} {
+		mode, here := of.mode, load(t, "testdata/kubeadm.yaml", besideService())
+		appendTo(t.Context(), t, here, of.own)
 		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
 		if err := r.Install(t.Context(), Wanted{Mode: mode, Image: image}); err != nil {
 			t.Fatal(err)

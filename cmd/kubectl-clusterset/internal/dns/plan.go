@@ -67,7 +67,8 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if d.Replaceable {
 		byDefault = Replace
 	}
-	if d.Forward == platform.InCustom && hasOurBlock(s.Corefile()) { // since before the Corefile imported anything
+	// The Corefile has our block, or one of the user's for --replace, since before it imported anything.
+	if d.Forward == platform.InCustom && (hasOurBlock(s.Corefile()) || installed == Replace) {
 		d.Forward = platform.InCorefile
 	}
 	p := &Plan{Distribution: d, Mode: cmp.Or(w.Mode, installed, byDefault)}
