@@ -1177,7 +1177,8 @@ func TestAStepIsPrintedWithOurAddress(t *testing.T) {
 		var out strings.Builder
 		r := &Runner{Cluster: here, Out: &out, Say: t.Logf}
 		if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil ||
-			strings.LastIndex(out.String(), want) <= strings.LastIndex(out.String(), "CLUSTERIP") {
+			strings.LastIndex(out.String(), want) <= strings.LastIndex(out.String(), "CLUSTERIP") ||
+			strings.Count(out.String(), "\n! CLUSTERIP stands for the address of our Service") != 1 {
 			t.Errorf("%s: %v\n%s", name, err, &out)
 		}
 	}

@@ -22,15 +22,20 @@ func (p *Plan) Print(out io.Writer, verb string) error {
 	for _, o := range p.Objects {
 		fmt.Fprintf(out, "%s %s\n", verb, cluster.Title(o))
 	}
+	said := strings.Join(p.Notes, "") + p.ByHand
 	for _, c := range p.changes() {
 		text, err := c.diff()
 		if err != nil {
 			return err
 		}
+		said += text
 		fmt.Fprint(out, strings.TrimSuffix(text, " ")) // of a last line without a break
 	}
 	for _, note := range p.Notes {
 		report.Note(out, "!", note, "")
+	}
+	if strings.Contains(said, noAddress) {
+		report.Note(out, "!", noAddress+" stands for the address of our Service, and is replaced when that exists", "")
 	}
 	if p.ByHand != "" { // it may have a block
 		fmt.Fprintf(out, "%s one step is yours: %s\n", report.Paint(out, "!", "!"), strings.TrimSpace(p.ByHand))
