@@ -273,7 +273,7 @@ func (w *World) agentLive() bool {
 func (w *World) outdated() string {
 	m := w.Member
 	switch {
-	case w.Is(snapshot.Leases) && facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now):
+	case w.AgentStopped():
 		return "no agent renews the Lease " + facts.AgentLease + " in clusterset-system"
 	case len(m.Membership.Status.Conditions) == 0:
 		return "it has no conditions"

@@ -61,10 +61,11 @@ var outcome = regexp.MustCompile(`Reloading complete|Restart failed|reload faile
 
 // refusal returns why CoreDNS refuses its Corefile by the last such line of a Pod's log; "" if none of them does, or if
 // the agent says now that the cluster's DNS answers.
-func refusal(ctx context.Context, c *cluster.Cluster, m *Member) string {
+func refusal(ctx context.Context, c *cluster.Cluster, s *Snapshot) string {
+	m := s.Member
 	_, line := m.Plugin()
 	answers := meta.IsStatusConditionTrue(m.Membership.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
-	if line == nil || answers && !facts.Expired(facts.Named(m.Leases, facts.AgentLease), m.Now) {
+	if line == nil || answers && !s.AgentStopped() {
 		return ""
 	}
 	for i := range m.DNSPods {

@@ -83,7 +83,7 @@ func TestTheLastWordOfCoreDNSCounts(t *testing.T) {
 }
 
 // TestARefusalIsInTheLogOfSomePod: no log is read while the agent says that DNS answers. What it said before it stopped
-// does not count.
+// does not count, but who may not read Leases does not see that it stopped.
 func TestARefusalIsInTheLogOfSomePod(t *testing.T) {
 	const refused = "/etc/coredns/Corefile:4 - Error during parsing: Unknown directive 'multicluster'"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func TestARefusalIsInTheLogOfSomePod(t *testing.T) {
 	}))
 	defer server.Close()
 	c := &cluster.Cluster{Config: &rest.Config{Host: server.URL}}
-	for ago, want := range map[time.Duration]string{time.Second: "", time.Hour: refused} {
+	for ago, want := range map[time.Duration]string{time.Second: "", time.Hour: refused, -1: ""} {
 		now, seconds := time.Now(), int32(40)
 		at := metav1.NewTime(now.Add(-ago))
 		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: facts.AgentLease,
@@ -110,7 +110,11 @@ func TestARefusalIsInTheLogOfSomePod(t *testing.T) {
 			pod.Spec.Containers = []corev1.Container{{Name: "coredns"}}
 			m.DNSPods = append(m.DNSPods, pod)
 		}
-		if got := refusal(t.Context(), c, m); got != want {
+		s := &Snapshot{Member: m, Unread: map[Part]Lack{}}
+		if ago < 0 {
+			m.Leases, s.Unread[Leases] = nil, Lack{Right: "list leases"}
+		}
+		if got := refusal(t.Context(), c, s); got != want {
 			t.Errorf("said %v ago: %q, want %q", ago, got, want)
 		}
 	}

@@ -114,6 +114,7 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	})
 	all.Go(func() error { r.member(ctx, c); return nil })
 	_ = all.Wait() // what failed is in Unread
+	m.DNSRefusal = refusal(ctx, c, r.Snapshot)
 	return r.Snapshot, nil
 }
 
@@ -342,7 +343,6 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	}
 	r.at(ctx, parts)
 	m.Unserved = slices.Concat(unserved[:]...)
-	m.DNSRefusal = refusal(ctx, c, m)
 }
 
 // here restricts a list to the namespace of the name.

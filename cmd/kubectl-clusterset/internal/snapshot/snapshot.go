@@ -173,6 +173,11 @@ func (s *Snapshot) Failed() (out []string) {
 	return out
 }
 
+// AgentStopped reports whether no agent renews its Lease. Who may not read Leases does not see it.
+func (s *Snapshot) AgentStopped() bool {
+	return s.Is(Leases) && facts.Expired(facts.Named(s.Member.Leases, facts.AgentLease), s.Member.Now)
+}
+
 // Now returns the time from which ages are counted.
 func (s *Snapshot) Now() time.Time {
 	if s.Hub != nil {
