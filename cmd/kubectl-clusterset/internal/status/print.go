@@ -156,8 +156,11 @@ func printHere(out io.Writer, r *Report, now time.Time) {
 	if r.Cluster == "" {
 		return
 	}
-	of := fmt.Sprintf("%s, %s with %s", report.Number(h.Exports, "export"), report.Number(h.Imports, "import"),
-		report.Number(h.VIPs, "IP"))
+	imports := report.Number(h.Imports, "import") + " with " + report.Number(h.VIPs, "IP")
+	if h.Unread {
+		imports = "imports not known"
+	}
+	of := report.Number(h.Exports, "export") + ", " + imports
 	if len(r.Members) == 0 { // else its row has them
 		of += fmt.Sprintf("; DNS: %s; agent: %s", cmp.Or(h.DNS, "not known"), cmp.Or(h.Version, "not known"))
 	}
