@@ -485,7 +485,7 @@ func TestCredentialsOfTheAgentsOwnAreHealthy(t *testing.T) {
 	s.Member.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent",
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig=/vault/hub"}
 	s.Member.Credentials, s.HubNamed, s.Hub = nil, false, nil
-	s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "the agent's credentials cannot be used, and no flag names the hub"}
+	s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "the agent reads its credentials from a file of its own"}
 	for command, found := range views(s) {
 		if len(found) > 0 {
 			t.Errorf("%s:\n%s", command, text(found))

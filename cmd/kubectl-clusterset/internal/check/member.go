@@ -208,11 +208,31 @@ func stateChecks() (out []Check) {
 var unreached = slices.DeleteFunc(reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
 	hubv1alpha1.ConditionAdmitted), func(reason string) bool { return reason == "NotUsed" || reason == "NotRenewed" })
 
+// noHub are the causes for which this program cannot read the hub as the agent.
+var noHub = slices.Concat(stopped, unreached, []string{"credentials"})
+
+// HubUnread returns why the hub was not read, or "" if a finding says it, or a right that is missing, or if nothing
+// names the hub, because the cluster is no member.
+func (w *World) HubUnread(results []Result) string {
+	lack, m := w.Unread[snapshot.OfHub], w.Member
+	causes := noHub
+	if w.HubNamed { // it is read as the user, whatever the agent does
+		causes = unreached
+	}
+	said := slices.ContainsFunc(results, func(r Result) bool {
+		return len(r.Finding) > 0 && (r.ID == "hub-unread" || slices.Contains(causes, r.ID))
+	})
+	named := w.HubNamed || w.Is(snapshot.Secret) && (m.Set() != "" || m.Agent != nil)
+	if said || !named || lack.Right != "" {
+		return ""
+	}
+	return lack.Why
+}
+
 var lateChecks = []Check{
 	{
-		ID: "hub-unread", Scope: Set, Level: report.Error,
-		After: slices.Concat(stopped, unreached, []string{"credentials"}),
-		One:   "reading the hub failed, so members are not shown",
+		ID: "hub-unread", Scope: Set, Level: report.Error, After: noHub,
+		One: "reading the hub failed, so members are not shown",
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			// Who may not read the Secret is no admin, and it need not be the agent's.

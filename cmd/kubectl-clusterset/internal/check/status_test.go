@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -161,6 +162,36 @@ func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
 	var out strings.Builder
 	if explain.Print(&out, &r, false, now); !strings.Contains(out.String(), want) {
 		t.Error(out.String())
+	}
+}
+
+// TestAHubThatWasNotReadIsShown by a finding, or else by a note. Nothing names the hub of a cluster that is no member.
+func TestAHubThatWasNotReadIsShown(t *testing.T) {
+	for name, of := range map[string]struct {
+		plant func(m *snapshot.Member)
+		named bool
+		says  string
+	}{
+		"a member": {func(*snapshot.Member) {}, true, "x reading the hub failed, so members are not shown: timeout"},
+		"credentials of its own": {func(m *snapshot.Member) {
+			m.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent", "--hub-kubeconfig=/vault/hub"}
+		}, false, "? reading the hub failed: timeout"},
+		"no Secret": {func(m *snapshot.Member) { m.Credentials = nil }, false, "x the agent's credentials"},
+		"a stopped agent": {func(m *snapshot.Member) {
+			m.Agent.Status.AvailableReplicas, m.Leases[0] = 0, lease(facts.AgentLease, time.Hour)
+		}, true, "? reading the hub failed: timeout"},
+		"not a member": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, true,
+			"? reading the hub failed: timeout"},
+		"not a member, of no hub": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, false, ""},
+	} {
+		s := healthy(t)
+		s.Hub, s.HubNamed, s.Unread[snapshot.OfHub] = nil, of.named, snapshot.Lack{Why: "timeout"}
+		of.plant(s.Member)
+		_, got := shown(s, false)
+		if !strings.Contains(got, of.says) || strings.Contains(got, "? reading the hub") != (of.says[:min(1,
+			len(of.says))] == "?") {
+			t.Errorf("%s: want %q\n%s", name, of.says, got)
+		}
 	}
 }
 

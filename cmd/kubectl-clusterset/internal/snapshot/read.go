@@ -29,6 +29,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -437,7 +438,11 @@ func (r *reader) reachHub(ctx context.Context, file *clientcmdapi.Config) {
 		}
 	}
 	if hub == nil {
-		r.unread(OfHub, errors.New("the agent's credentials cannot be used, and no flag names the hub"))
+		why := "the agent's credentials cannot be used, and no flag names the hub"
+		if facts.OwnCredentials(r.Snapshot.Member.Agent) != "" {
+			why = "the agent reads its credentials from a file of its own: name the hub with --hub-context"
+		}
+		r.unread(OfHub, errors.New(why))
 		return
 	}
 	r.readHub(ctx, hub, named)

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -60,5 +61,16 @@ func TestTheAgentReadsItsOwnNamespace(t *testing.T) {
 		if got := s.namespace(&Member{Credentials: c.credentials, Agent: c.agent}); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed: nothing is wrong with them.
+func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
+	agent := &appsv1.Deployment{}
+	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--hub-kubeconfig=/vault/hub"}}}
+	r := &reader{Snapshot: &Snapshot{Member: &Member{Agent: agent}, Unread: map[Part]Lack{}}}
+	r.reachHub(t.Context(), nil)
+	if why := r.Unread[OfHub].Why; !strings.HasSuffix(why, "a file of its own: name the hub with --hub-context") {
+		t.Error(why)
 	}
 }

@@ -162,7 +162,7 @@ func (s *Snapshot) Is(p Part) bool {
 	return !unread && (p.OnHub() && s.Hub != nil || !p.OnHub() && s.Member != nil)
 }
 
-// Failed returns why parts were not read for another reason than a right. Of the hub as a whole, a check says it.
+// Failed returns why parts were not read for another reason than a right. Of the hub as a whole, the checks say it.
 func (s *Snapshot) Failed() (out []string) {
 	for p, lack := range s.Unread {
 		if lack.Right == "" && lack.Why != NotNamed && lack.Why != NoCoreDNS && p != OfHub {

@@ -120,6 +120,9 @@ type Range struct {
 func Examine(w *check.World, results []check.Result) Report {
 	r := Report{TypeMeta: report.Kind("Status"), Findings: check.Findings(results), Client: w.Release,
 		Failed: w.Failed()}
+	if why := w.HubUnread(results); why != "" {
+		r.Failed = append(r.Failed, "reading the hub failed: "+why)
+	}
 	about := map[string]bool{}
 	for _, f := range r.Findings {
 		for _, on := range f.About {
