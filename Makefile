@@ -186,7 +186,7 @@ bench-scale: build ## bench-members with 200 members, of the same names and of o
 
 PREVIOUS ?= $(shell cat test/upgrade/baseline)
 .PHONY: matrix
-matrix: build ## a core of the tests on five versions of Kubernetes and beside agents of PREVIOUS (a commit); writes docs/compatibility.md (K8S: only on that, no page)
+matrix: build ## a core of the tests on five Kubernetes and beside agents of PREVIOUS; docs/compatibility.md (K8S: one)
 	rm -rf bin/previous && mkdir -p bin/previous/src
 	git archive $(PREVIOUS) | tar -x -C bin/previous/src
 	cd bin/previous/src && $(GO) build -ldflags '-s -w' -o .. ./cmd/clusterset-controller

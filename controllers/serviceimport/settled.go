@@ -23,7 +23,7 @@ import (
 
 // settled is the result of a complete pass over a name, with the versions of the objects that it read. While nothing
 // but endpoints changes, the next passes look only at the endpoints that have changed. So a change of an endpoint costs
-// little, however many clusters export the name.
+// little more than the lists of the name's records and slices.
 type settled struct {
 	want      *endpoints.Import
 	families  []corev1.IPFamily   // of want, those that this cluster supports
