@@ -29,7 +29,7 @@ func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err er
 		}
 		var holding []ipam.Held
 		if c.DeletionTimestamp != nil {
-			ranges, _ := ipam.Ranges(c) // Reconcile has reported the error
+			ranges, _ := ipam.Ranges(c) // Reconcile has reported the errors
 			for _, one := range ranges {
 				holding = append(holding, ipam.Holding(one, s.Ranges, s.VIPs)...)
 			}

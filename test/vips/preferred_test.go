@@ -97,9 +97,9 @@ func (e *env) wantRange(t *testing.T, prefix string) {
 		if c == nil {
 			return errors.New("there is none")
 		}
-		ranges, err := ipam.Ranges(c)
-		if err != nil || len(ranges) != 1 || ranges[0].State != ipam.Ready {
-			return fmt.Errorf("%+v %w", ranges, err)
+		ranges, errs := ipam.Ranges(c)
+		if len(errs) > 0 || len(ranges) != 1 || ranges[0].State != ipam.Ready {
+			return fmt.Errorf("%+v %v", ranges, errs)
 		}
 		return nil
 	})

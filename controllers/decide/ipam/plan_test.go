@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -184,19 +185,19 @@ func TestV3WhatHoldsARange(t *testing.T) {
 }
 
 func TestRanges(t *testing.T) {
-	cidr := func(label string, change func(*networkingv1.ServiceCIDR)) *networkingv1.ServiceCIDR {
-		c := &networkingv1.ServiceCIDR{
+	cidr := func(label string, change func(*networkingv1.ServiceCIDR)) []networkingv1.ServiceCIDR {
+		c := networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{LabelVIPs: label}},
 		}
 		c.Spec.CIDRs = []string{"10.1.0.0/24", "fd00::/112"}
 		if change != nil {
-			change(c)
+			change(&c)
 		}
-		return c
+		return []networkingv1.ServiceCIDR{c}
 	}
 	notReady := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse}
 	for name, c := range map[string]struct {
-		cidr  *networkingv1.ServiceCIDR
+		cidr  []networkingv1.ServiceCIDR
 		vips  bool
 		state State
 		err   string
@@ -213,23 +214,24 @@ func TestRanges(t *testing.T) {
 			Terminating, "",
 		},
 	} {
-		got, err := Ranges(c.cidr)
+		got, errs := AllRanges(c.cidr)
+		err := errors.Join(errs...)
 		if len(got) != 2 || got[0].VIPs != c.vips || got[0].State != c.state || (err != nil) != (c.err != "") ||
 			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
 	}
-	got, err := Ranges(cidr("shared", func(c *networkingv1.ServiceCIDR) {
+	got, errs := AllRanges(cidr("mine", func(c *networkingv1.ServiceCIDR) {
 		c.Spec.CIDRs = []string{"10.1.0.0/24", "nonsense", "::ffff:10.0.0.0/112"}
 	}))
-	if len(got) != 1 || err == nil {
-		t.Errorf("%+v %v", got, err)
+	if len(got) != 1 || len(errs) != 3 {
+		t.Errorf("each fault is an error: %+v %v", got, errs)
 	}
-	got, err = Ranges(cidr("shared", func(c *networkingv1.ServiceCIDR) {
+	got, errs = AllRanges(cidr("shared", func(c *networkingv1.ServiceCIDR) {
 		c.Spec.CIDRs = []string{"10.1.0.0/24", "fd00::/63"}
 	}))
-	if len(got) != 2 || !got[0].VIPs || got[1].VIPs || err == nil {
-		t.Errorf("the API server has no allocator for a /63: %+v %v", got, err)
+	if len(got) != 2 || !got[0].VIPs || got[1].VIPs || len(errs) != 1 {
+		t.Errorf("the API server has no allocator for a /63: %+v %v", got, errs)
 	}
 }
 

@@ -51,22 +51,21 @@ var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 // AllRanges returns the ranges of ServiceCIDRs, in the order of their names, and the errors of Ranges.
 func AllRanges(cidrs []networkingv1.ServiceCIDR) (ranges []Range, errs []error) {
 	for i := range cidrs {
-		of, err := Ranges(&cidrs[i])
-		ranges = append(ranges, of...)
-		if err != nil {
-			errs = append(errs, err)
-		}
+		of, faults := Ranges(&cidrs[i])
+		ranges, errs = append(ranges, of...), append(errs, faults...)
 	}
 	slices.SortStableFunc(ranges, func(a, b Range) int { return strings.Compare(a.Name, b.Name) })
 	return ranges, errs
 }
 
-// Ranges returns the ranges of a ServiceCIDR. The error names what it leaves out, and the remedy.
-func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
+// Ranges returns the valid ranges of a ServiceCIDR. Each error is a fault in it, with what follows.
+func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, errs []error) {
+	fault := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("ServiceCIDR %s: "+format, append([]any{cidr.Name}, args...)...))
+	}
 	label := cidr.Labels[LabelVIPs]
 	if label != "" && label != Shared {
-		err = fmt.Errorf("ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it",
-			cidr.Name, LabelVIPs, label, Shared)
+		fault("label %s=%s is not %q; no VIP comes from it", LabelVIPs, label, Shared)
 	}
 	state := Ready
 	switch ready := meta.FindStatusCondition(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady); {
@@ -76,23 +75,23 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 		state = NotReady
 	}
 	for _, text := range cidr.Spec.CIDRs {
-		p, parseErr := netip.ParsePrefix(text)
-		if parseErr != nil || p.Overlaps(mapped) {
-			err = fmt.Errorf("ServiceCIDR %s: %q is no CIDR of IPv4 or IPv6; it is left out", cidr.Name, text)
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Overlaps(mapped) {
+			fault("%q is no CIDR of IPv4 or IPv6; it is left out", text)
 			continue
 		}
 		vips := label == Shared
 		if vips && whole64(p) != p {
-			vips, err = false, fmt.Errorf("ServiceCIDR %s: the API server allocates nothing from %s, which is larger "+
-				"than a /64; no VIP comes from it", cidr.Name, p)
+			vips = false
+			fault("the API server allocates nothing from %s, which is larger than a /64; no VIP comes from it", p)
 		}
 		ranges = append(ranges, Range{Name: cidr.Name, Prefix: p.Masked(), State: state, VIPs: vips})
 	}
-	return ranges, err
+	return ranges, errs
 }
 
-// Holding returns the held addresses that r covers and no other remaining range does. They prevent the deletion of r
-// (SPEC V3).
+// Holding returns the held VIPs that the API server can allocate from r, but from no range that remains. They prevent
+// the deletion of r (SPEC V3).
 func Holding(r Range, all []Range, held []Held) (out []Held) {
 	for _, h := range held {
 		a := h.Address.Unmap()
@@ -125,7 +124,7 @@ func size(p netip.Prefix) uint64 {
 	return all - 1
 }
 
-// nth returns the address that follows that of p by n.
+// nth returns the nth address after the network address of p.
 func nth(p netip.Prefix, n uint64) netip.Addr {
 	b := p.Masked().Addr().As16()
 	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])+n)
@@ -151,9 +150,9 @@ type Usage struct {
 // OtherRanges is the label in metrics of all ranges that have none of their own.
 const OtherRanges = "others"
 
-// RangeLabel returns the label in metrics of the nth range for VIPs: the first 64 have their own.
-func RangeLabel(nth int, r netip.Prefix) string {
-	if nth >= 64 {
+// RangeLabel returns the label in metrics of the range for VIPs at index i: the first 64 have their own.
+func RangeLabel(i int, r netip.Prefix) string {
+	if i >= 64 {
 		return OtherRanges
 	}
 	return r.String()

@@ -236,9 +236,9 @@ func (w *world) ready(ctx context.Context) error {
 		}
 		open := map[corev1.IPFamily]int{}
 		for i := range list.Items {
-			ranges, err := ipam.Ranges(&list.Items[i])
-			if err != nil {
-				return err
+			ranges, errs := ipam.Ranges(&list.Items[i])
+			if len(errs) > 0 {
+				return errors.Join(errs...)
 			}
 			for _, r := range ranges {
 				if r.State == ipam.Ready && len(list.Items[i].Finalizers) > 1 {
