@@ -80,12 +80,12 @@ type Agent struct {
 	env      *kube.Env
 	list     []kube.Controller
 	started  map[string]controller.Controller
-	linked   atomic.Pointer[link] // the hub, once it was seen
-	lists    relist.Lists         // of the hub
-	access   atomic.Pointer[access]
+	linked   atomic.Pointer[link]   // to the hub; nil until its caches have synced
+	relist   relist.Lists           // of the hub
+	access   atomic.Pointer[access] // of the link, or of the last attempt at it
 	ready    atomic.Bool
 	optional []optional
-	absent   map[string]error // why what is optional is not used, by name; written before the controllers start
+	absent   map[string]error // why optional APIs are not used, by name; written before the controllers start
 	gate     *membership.Gate
 	seen     seen // for the Membership
 	health   *health.Reporter
@@ -122,7 +122,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 			Families: kube.Families(mgr.GetClient(), o.Now), Now: o.Now, Events: events,
 		},
 		HubNow:          func() client.Reader { return a.linked.Load().reader },
-		ListAgain:       a.lists.Again,
+		ListAgain:       a.relist.Again,
 		DNSEndpointZone: o.DNSEndpointZone,
 		Dial:            (&net.Dialer{KeepAlive: -1}).DialContext,
 		Home:            hostPort(mgr.GetConfig().Host), AnswersAt: o.answersAt(),
@@ -136,11 +136,11 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if a.optional, err = optionals(mgr.GetAPIReader(), mgr.GetConfig(), o.DNSEndpointZone != ""); err != nil {
 		return nil, err
 	}
-	a.env.Served = a.missing
+	a.env.Missing = a.missing
 	a.env.Gateways = func() bool { return a.absent[gatewayGroup] == nil }
-	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
+	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: o.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
-		a.seen.set(func(s *seen) { s.answer = answer })
+		a.seen.do(func(s *seen) { s.answer = answer })
 		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attemptTimeout)
 		defer cancel()
 		refusals.Answered(ctx, answer)
@@ -159,8 +159,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	return a, errors.Join(errs...)
 }
 
-// Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be
-// reached is a condition and a metric, not a reason to restart.
+// Ready is the readiness check: this cluster is a member and its controllers run, or this replica does not lead.
+// Whether the hub can be reached is a condition and a metric.
 func (a *Agent) Ready() error {
 	select {
 	case <-a.mgr.Elected():
@@ -168,18 +168,18 @@ func (a *Agent) Ready() error {
 		return nil
 	}
 	var why error
-	if a.seen.set(func(s *seen) { why = s.notMember }); why != nil {
+	if a.seen.do(func(s *seen) { why = s.notMember }); why != nil {
 		return fmt.Errorf("not a member: %w", why)
 	}
 	if !a.ready.Load() {
 		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")
 	}
-	return a.listed()
+	return a.unsynced()
 }
 
-// listed returns which first list of this cluster has not come. Until all have, controller-runtime starts no controller
-// that watches this cluster.
-func (a *Agent) listed() error {
+// unsynced returns which informer of this cluster has not synced, nil if all have. Until then, controller-runtime
+// starts no controller that watches this cluster.
+func (a *Agent) unsynced() error {
 	for _, c := range a.list {
 		for _, w := range c.Watches {
 			if w.Side != kube.Local || w.Optional {
@@ -198,15 +198,15 @@ func (a *Agent) listed() error {
 	return nil
 }
 
-// reportUntilListed writes the Membership while a first list does not come: the controller of it waits as all do.
-func (a *Agent) reportUntilListed(ctx context.Context) {
+// reportUntilSynced writes the Membership in place of its controller, which waits for the informers as all do.
+func (a *Agent) reportUntilSynced(ctx context.Context) {
 	for look := time.NewTicker(attemptTimeout); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
-		err := a.listed()
+		err := a.unsynced()
 		if err == nil {
 			return
 		}
@@ -222,7 +222,7 @@ func (a *Agent) Contested() bool { return a.env.Contested() }
 func (a *Agent) Start(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if err := answer(ctx, &a.Options, a.log); err != nil {
+	if err := greet(ctx, &a.Options, a.log); err != nil {
 		return err
 	}
 	a.env.Restart = func(why string) { end(fmt.Errorf("%w: %s", errRestart, why)) }
@@ -245,7 +245,7 @@ func (a *Agent) run(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return nil // only the end of ctx gets here
+		return nil // Await fails only once ctx has ended, also below
 	}
 	if err := a.enter(ctx); err != nil {
 		return nil
@@ -276,7 +276,7 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
-	go a.reportUntilListed(ctx)
+	go a.reportUntilSynced(ctx)
 	go a.watchOptional(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
@@ -319,7 +319,7 @@ func (a *Agent) attach(hub cache.Cache) error {
 	return nil
 }
 
-// start runs a controller with its watches of this cluster, and of the hub where there is one.
+// start runs a controller with its watches of this cluster, and of the hub unless hub is nil.
 func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 	ctl, err := c.New(a.mgr, concurrency(c.Name))
 	if err != nil {
@@ -337,8 +337,8 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 	return a.mgr.Add(ctl)
 }
 
-// concurrency returns the number of workers. Passes mostly wait for an API server, and the first list must find a
-// worker also while live changes, which go ahead of it, keep many waiting. The heartbeat and health are one loop each.
+// concurrency returns the number of workers. They are many because passes mostly wait for an API server, and because
+// live changes, which go first, must leave some to the first list. The heartbeat and health are one loop each.
 func concurrency(name string) int {
 	if name == "heartbeat" || name == "health" {
 		return 1
@@ -386,7 +386,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // hostPort returns the host and port of an API server's address, "" if it has none.
 func hostPort(address string) string {
 	u, _, err := rest.DefaultServerUrlFor(
-		&rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		&rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, // https if no scheme
 	)
 	if err != nil {
 		return ""

@@ -11,9 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// answer writes sources.Greeting to every connection until ctx ends. Other members use it to see that this cluster is
+// greet writes sources.Greeting to every connection until ctx ends. Other members use it to see that this cluster is
 // alive when its Lease on the hub is not renewed (SPEC F4).
-func answer(ctx context.Context, o *Options, log logr.Logger) error {
+func greet(ctx context.Context, o *Options, log logr.Logger) error {
 	if len(o.answersAt()) == 0 {
 		return nil // nobody knows where to ask
 	}
@@ -43,7 +43,7 @@ func answer(ctx context.Context, o *Options, log logr.Logger) error {
 	return nil
 }
 
-// answersAt returns the addresses of this Pod at which answer listens.
+// answersAt returns the addresses of this Pod at which greet listens.
 func (o *Options) answersAt() (out []string) {
 	_, port, err := net.SplitHostPort(o.AnswerOn)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestF4AgentsAnswer(t *testing.T) {
 		t.Errorf("answers at %v, want %v", o.answersAt(), want)
 	}
 	ctx, end := context.WithCancel(t.Context())
-	if err := answer(ctx, o, logr.Discard()); err != nil {
+	if err := greet(ctx, o, logr.Discard()); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
@@ -45,7 +45,7 @@ func TestF4AgentsAnswer(t *testing.T) {
 	if got, err := io.ReadAll(conn); err != nil || string(got) != sources.Greeting("east") {
 		t.Errorf("%q, %v", got, err)
 	}
-	if err := answer(ctx, o, logr.Discard()); err == nil {
+	if err := greet(ctx, o, logr.Discard()); err == nil {
 		t.Error("a port in use is no error")
 	}
 	end()

@@ -26,10 +26,10 @@ type seen struct {
 	unused    error // why the latest credentials do not work, while the connection of earlier ones does
 }
 
-func (s *seen) set(change func(*seen)) {
+func (s *seen) do(with func(*seen)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(s)
+	with(s)
 }
 
 // newHealth returns the reporter of this cluster's Membership.
@@ -67,7 +67,7 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 }
 
 func factsOf(a *Agent) (f decide.Facts) {
-	a.seen.set(func(s *seen) { f.Answer, f.Renewal, f.NotMember = s.answer, s.renewal, s.notMember })
+	a.seen.do(func(s *seen) { f.Answer, f.Renewal, f.NotMember = s.answer, s.renewal, s.notMember })
 	cfg, err := a.hub()
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -81,7 +81,7 @@ func factsOf(a *Agent) (f decide.Facts) {
 	if l := a.linked.Load(); l != nil {
 		f.Hub, f.Fresh, f.Cloned = l.config.Host, a.env.Fresh(), a.env.Cloned()
 		if cfg != nil && !reflect.DeepEqual(accessOf(l.config), accessOf(cfg)) {
-			a.seen.set(func(s *seen) { f.Unused = s.unused })
+			a.seen.do(func(s *seen) { f.Unused = s.unused })
 		}
 	}
 	return f

@@ -88,7 +88,7 @@ func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster,
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return dialed.RESTMapper(), nil }
 		o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
 		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-		o.Cache.NewInformer = a.lists.NewInformer
+		o.Cache.NewInformer = a.relist.NewInformer
 	})
 }
 
@@ -240,7 +240,7 @@ func (a *Agent) tryAccess(ctx context.Context, cfg *rest.Config) {
 		a.env.Restart("the hub's kubeconfig has another address, authority or credential")
 		return
 	}
-	a.seen.set(func(s *seen) {
+	a.seen.do(func(s *seen) {
 		if s.unused == nil || s.unused.Error() != err.Error() {
 			a.log.Info("the hub cannot be reached with its latest kubeconfig, and the earlier one stays in use",
 				"reason", err.Error())

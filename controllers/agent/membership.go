@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// errRestart is what Start returns if what the agent read at its start has changed: the process ends, the other replica
-// leads, and the Pod starts it again.
+// errRestart is the error of Start if something has changed that the agent reads only at its start: the process ends,
+// the other replica leads, and the Pod starts a new process.
 var errRestart = errors.New("starting again")
 
 // newGate sets a.gate. Its client bypasses the manager's caches, because they have not started when the gate runs.
@@ -65,12 +65,12 @@ func (a *Agent) dial(ctx context.Context) (client.Client, error) {
 	return a.dialAt(ctx, cfg)
 }
 
-// dialAt is dial with a given access. No request takes longer than an attempt, or than ctx has left.
+// dialAt is dial with this cfg. No request takes longer than an attempt, or than the time that ctx leaves.
 func (a *Agent) dialAt(ctx context.Context, cfg *rest.Config) (client.Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = attemptTimeout // also of discovery
 	if end, limited := ctx.Deadline(); limited {
-		cfg.Timeout = max(min(cfg.Timeout, time.Until(end)), 1) // 0 would be none
+		cfg.Timeout = max(min(cfg.Timeout, time.Until(end)), 1) // 0 would mean no limit
 	}
 	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
 }
@@ -92,8 +92,8 @@ func renewalHubs(a *Agent, token string) (hubs []client.Client, err error) {
 	for _, cfg := range configs {
 		cfg = rest.CopyConfig(cfg)
 		cfg.BearerToken, cfg.BearerTokenFile = token, ""
-		cfg.Dial = nil               // each such function makes a transport of its own
-		cfg.Timeout = attemptTimeout // also of the discovery before
+		cfg.Dial = nil               // with such a function, a client shares no transport
+		cfg.Timeout = attemptTimeout // also of discovery
 		hub, err := client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
 		if err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (a *Agent) enter(ctx context.Context) error {
 		func(attempt context.Context) error {
 			asked = false
 			err := a.gate.Enter(attempt)
-			a.seen.set(func(s *seen) {
+			a.seen.do(func(s *seen) {
 				s.notMember = err
 				if asked {
 					s.answer = err
@@ -140,13 +140,13 @@ func (a *Agent) enter(ctx context.Context) error {
 			if errors.Is(err, membership.ErrIdentity) {
 				a.env.Restart(err.Error())
 			}
-			a.report(ctx) // the attempt may have used up its own time
+			a.report(ctx) // not attempt, which may have no time left
 			return err
 		},
 	)
 }
 
-// report writes the Membership where the controller of it does not run.
+// report writes the Membership while its controller does not run.
 func (a *Agent) report(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -181,7 +181,7 @@ func (a *Agent) renew(ctx context.Context) {
 			err = nil // whoever made the credentials renews them
 		}
 		if ctx.Err() == nil {
-			a.seen.set(func(s *seen) { s.renewal = err })
+			a.seen.do(func(s *seen) { s.renewal = err })
 		}
 		select {
 		case <-ctx.Done():

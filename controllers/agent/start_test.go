@@ -242,7 +242,7 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 		}}
 		a.health = health.New(health.Config{
 			LocalNow: local, Hub: func() client.Client { return nil },
-			Seen:   func() (f decide.Facts) { a.seen.set(func(s *seen) { f.Answer = s.answer }); return f },
+			Seen:   func() (f decide.Facts) { a.seen.do(func(s *seen) { f.Answer = s.answer }); return f },
 			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil }, Now: time.Now,
 		})
 		time.AfterFunc(2*time.Hour, end)

@@ -85,7 +85,7 @@ func (a *Addresses) view(ctx context.Context) (v view, err error) {
 	if v.VIPSettings, err = kube.ReadVIPSettings(ctx, a.Local, a.Hub(), a.HubNamespace, a.Cluster); err != nil {
 		return v, err
 	}
-	v.served = a.Served(&networkingv1.ServiceCIDR{}) == nil && a.Served(&networkingv1.IPAddress{}) == nil
+	v.served = a.Missing(&networkingv1.ServiceCIDR{}) == nil && a.Missing(&networkingv1.IPAddress{}) == nil
 	if !v.served {
 		return v, nil
 	}
@@ -262,7 +262,7 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 	}
 	owned := 0
 	for _, address := range asked {
-		if a.Served(&networkingv1.IPAddress{}) != nil {
+		if a.Missing(&networkingv1.IPAddress{}) != nil {
 			continue
 		}
 		ip, err := a.live(ctx, address)

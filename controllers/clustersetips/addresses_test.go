@@ -40,9 +40,9 @@ var (
 type cluster struct {
 	*Addresses
 	client.Client
-	served error
-	now    time.Time
-	told   []string
+	missing error
+	now     time.Time
+	told    []string
 }
 
 func (c *cluster) Event(_ runtime.Object, _, reason, message string) {
@@ -74,7 +74,7 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 		Hub:          func() client.Client { return c.Client },
 		Events:       c,
 		Now:          func() time.Time { return c.now },
-		Served:       func(client.Object) error { return c.served },
+		Missing:      func(client.Object) error { return c.missing },
 	})
 	return c
 }
@@ -215,7 +215,7 @@ func TestPick(t *testing.T) {
 		m := newCluster(t, c.mode, c.objects...)
 		m.now = start.Add(c.later)
 		if c.unserved {
-			m.served = errors.New("before 1.33")
+			m.missing = errors.New("before 1.33")
 		}
 		got, err := m.Pick(t.Context(), c.q)
 		if text(got) != c.want || !errors.Is(err, c.err) || (len(m.told) > 0) != (c.event != "") ||

@@ -82,7 +82,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || want != nil && !kube.Manages(imp) { // then the slices stay as they are, too
 		return reconcile.Result{}, err
 	}
-	if why := r.Served(&externaldnsv1alpha1.DNSEndpoint{}); why != nil {
+	if why := r.Missing(&externaldnsv1alpha1.DNSEndpoint{}); why != nil {
 		if want == nil {
 			return reconcile.Result{}, nil
 		}

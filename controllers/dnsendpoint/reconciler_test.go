@@ -27,11 +27,11 @@ import (
 type member struct {
 	client.WithWatch
 	*reconciler
-	t      *testing.T
-	served error
-	writes int
-	refuse error // the next writes
-	events []string
+	t       *testing.T
+	missing error
+	writes  int
+	refuse  error // the next writes
+	events  []string
 }
 
 func (m *member) Event(_ runtime.Object, _, reason, message string) {
@@ -79,7 +79,7 @@ func newMember(t *testing.T, objects ...client.Object) *member {
 		}).Build()
 	m.reconciler = &reconciler{Config{
 		Member: kube.Member{
-			Local: m.WithWatch, Events: m, Served: func(client.Object) error { return m.served },
+			Local: m.WithWatch, Events: m, Missing: func(client.Object) error { return m.missing },
 		},
 		Zone: zone,
 	}}
@@ -224,16 +224,16 @@ func TestI10ATakenOverImportChangesNothing(t *testing.T) {
 func TestAMissingKindIsReportedAndLookedForAgain(t *testing.T) {
 	east := outside("east", "", true, "192.0.2.1")
 	m := newMember(t, imported(), &east)
-	m.served = errors.New("no matches for kind DNSEndpoint")
+	m.missing = errors.New("no matches for kind DNSEndpoint")
 	if m.pass().RequeueAfter == 0 || len(m.events) == 0 || m.writes > 0 {
 		t.Errorf("events %v, %d writes", m.events, m.writes)
 	}
-	m.served = nil
+	m.missing = nil
 	if m.pass(); m.endpoint() == nil {
 		t.Error("it is not written once the kind is there")
 	}
 	m.must(m.Delete(t.Context(), &east))
-	m.served, m.events = errors.New("none"), nil
+	m.missing, m.events = errors.New("none"), nil
 	if m.pass().RequeueAfter > 0 || len(m.events) > 0 {
 		t.Error("a name without external addresses is no reason to ask for the kind")
 	}

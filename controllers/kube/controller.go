@@ -47,8 +47,8 @@ type Member struct {
 	// not remove.
 	Fresh func() bool
 
-	// Served returns nil if objects of an optional kind can be read, or else the reason.
-	Served func(client.Object) error
+	// Missing returns why objects of an optional kind cannot be read; nil if they can.
+	Missing func(client.Object) error
 	// Families returns the IP families that Services of this cluster can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
 	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).

@@ -41,7 +41,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	works := 1.0
-	if s.Mode == ipam.ModePreferred && (c.served() != nil || len(ipam.Plan(s.Standing).Create) > 0) {
+	if s.Mode == ipam.ModePreferred && (c.missing() != nil || len(ipam.Plan(s.Standing).Create) > 0) {
 		works = 0
 	}
 	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, works, string(s.Mode))

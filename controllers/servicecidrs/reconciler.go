@@ -77,7 +77,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.rememberMode(ctx, s.Mode); err != nil {
 		return reconcile.Result{}, err
 	}
-	if why := r.served(); why != nil {
+	if why := r.missing(); why != nil {
 		if s.Mode != ipam.ModeShared {
 			r.Events.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf(
 				"Mode %s needs ServiceCIDRs and IPAddresses (Kubernetes 1.33): %v. "+
@@ -101,8 +101,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: idleInterval}, nil
 }
 
-func (r *reconciler) served() error {
-	return errors.Join(r.Served(&networkingv1.ServiceCIDR{}), r.Served(&networkingv1.IPAddress{}))
+func (r *reconciler) missing() error {
+	return errors.Join(r.Missing(&networkingv1.ServiceCIDR{}), r.Missing(&networkingv1.IPAddress{}))
 }
 
 func (r *reconciler) gather(ctx context.Context) (s state, err error) {
@@ -110,7 +110,7 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 		return s, err
 	}
 	s.Mode, s.Blocks, s.Pools, s.Ours = s.settings.Mode, s.settings.Blocks, s.settings.Pools, map[string]bool{}
-	if r.served() != nil {
+	if r.missing() != nil {
 		return s, nil
 	}
 	if s.Families, err = r.Families(ctx); kube.FamiliesDenied(err) {

@@ -36,7 +36,7 @@ type cluster struct {
 	t       *testing.T
 	set     *hubv1alpha1.ClusterSet
 	noHub   bool
-	served  error
+	missing error
 	refuses error // creations of ServiceCIDRs
 	writes  int
 	told    []string
@@ -110,8 +110,8 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 			Families: func(context.Context) ([]corev1.IPFamily, error) {
 				return []corev1.IPFamily{corev1.IPv4Protocol}, nil
 			},
-			Events: c,
-			Served: func(client.Object) error { return c.served },
+			Events:  c,
+			Missing: func(client.Object) error { return c.missing },
 		},
 	}
 	return c
@@ -220,7 +220,7 @@ func TestV6AReplicaThatDoesNotLeadShowsNothing(t *testing.T) {
 	c := newCluster(t, "preferred", []string{"10.1.0.0/24"})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector{c.reconciler})
-	c.served = errors.New("not been checked yet")
+	c.missing = errors.New("not been checked yet")
 	if families, err := registry.Gather(); err != nil || len(families) > 0 {
 		t.Errorf("before a pass it shows %v, %v", families, err)
 	}
@@ -228,7 +228,7 @@ func TestV6AReplicaThatDoesNotLeadShowsNothing(t *testing.T) {
 	if families, err := registry.Gather(); err != nil || len(families) != 1 {
 		t.Errorf("after a pass it shows %v, %v", families, err)
 	}
-	c.served = nil
+	c.missing = nil
 	c.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a scrape waits for the API server for ever")
@@ -373,11 +373,11 @@ func TestV3ARangeInUseIsHeld(t *testing.T) {
 // TestV7WhatTheClusterCannotDoIsReported, and is no error that is tried again and again.
 func TestV7WhatTheClusterCannotDoIsReported(t *testing.T) {
 	c := newCluster(t, "preferred", []string{"10.1.0.0/24"})
-	c.served = errors.New("before 1.33")
+	c.missing = errors.New("before 1.33")
 	if c.pass(); c.events("VIPModeUnsupported") != 1 || c.ranges() != "" {
 		t.Error(c.told, c.ranges())
 	}
-	c.served, c.refuses = nil, apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no ranges here"))
+	c.missing, c.refuses = nil, apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no ranges here"))
 	if c.pass(); c.events("VIPRangeRefused") != 1 || !strings.Contains(strings.Join(c.told, ""), "no ranges here") {
 		t.Error(c.told)
 	}

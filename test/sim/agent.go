@@ -110,7 +110,7 @@ func (w *World) startAgent(m *member) {
 			Families: kube.Families(local, now),
 			Now:      now,
 			Events:   a,
-			Served: func(client.Object) error {
+			Missing: func(client.Object) error {
 				if !w.ranges {
 					return errors.New("this world has no ranges")
 				}

@@ -156,7 +156,7 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	}
 	w.agent = mgr.GetClient()
 	hub := func() client.Client { return mgr.GetClient() }
-	served := func(client.Object) error { return nil }
+	missing := func(client.Object) error { return nil }
 	w.addresses = clustersetips.New(kube.Member{
 		Cluster:      cluster,
 		HubNamespace: lab.HubNamespace,
@@ -165,11 +165,11 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 		Hub:          hub,
 		Events:       silent{},
 		Now:          time.Now,
-		Served:       served,
+		Missing:      missing,
 	})
 	ranges := servicecidrs.New(kube.Member{
 		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
-		Families: kube.Families(mgr.GetClient(), time.Now), Events: silent{}, Served: served,
+		Families: kube.Families(mgr.GetClient(), time.Now), Events: silent{}, Missing: missing,
 	})
 	ctl, err := controller.New(ranges.Name, mgr, ranges.Options())
 	if err != nil {
