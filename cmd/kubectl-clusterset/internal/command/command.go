@@ -252,6 +252,9 @@ const unnamed = "http://localhost:8080"
 // nameMember is the remedy where the kubeconfig does not name this cluster.
 const nameMember = "--kubeconfig FILE, --context CONTEXT; kubectl config get-contexts lists contexts"
 
+// nameHub is the remedy where no flag names the hub.
+const nameHub = "--hub-context CONTEXT, or --hub-kubeconfig FILE, with the credentials of its admin"
+
 // member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
 	return in(r.config, "this cluster", nameMember, r.flags())
@@ -272,18 +275,13 @@ func other(r *root, kubeconfig, context string) *genericclioptions.ConfigFlags {
 	return out
 }
 
-// hub returns the hub that flags name, or else this cluster for commands that are about a hub only.
-func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
-	h, err := r.namedHub()
-	if err != nil || h != nil {
+// hubOrThis returns the hub that flags name, or else this cluster: for commands that are about a hub only.
+func (r *root) hubOrThis() (*cluster.Cluster, error) {
+	if h, err := r.namedHub(); err != nil || h != nil {
 		return h, err
 	}
-	const remedy = "--hub-context CONTEXT, or --hub-kubeconfig FILE, with the credentials of its admin"
-	if !orThis {
-		return nil, report.Fail(remedy, "no flag names the hub")
-	}
 	r.hubIsThis = true
-	return in(r.config, report.Hub, remedy, r.flags())
+	return in(r.config, report.Hub, nameHub, r.flags())
 }
 
 // in returns the cluster that kubectl's own flags name.

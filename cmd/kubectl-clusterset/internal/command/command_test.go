@@ -302,7 +302,7 @@ func TestRemediesKeepTheUser(t *testing.T) {
 	if got := r.flags().AtHub("kubectl get nodes"); got != "on the hub: kubectl get nodes" {
 		t.Errorf("of an unknown hub: %s", got)
 	}
-	hub, err := r.hub(true)
+	hub, err := r.hubOrThis()
 	if err != nil {
 		t.Fatal(err)
 	}

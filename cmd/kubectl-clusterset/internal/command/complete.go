@@ -40,8 +40,7 @@ func complete(r *root, root *cobra.Command) {
 		case "plan":
 			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, qualified)
 		case "evict":
-			cmd.ValidArgsFunction = r.names(func() (*cluster.Cluster, error) { return r.hub(true) },
-				&inventoryv1alpha1.ClusterProfileList{}, client.Object.GetName)
+			cmd.ValidArgsFunction = r.names(r.hubOrThis, &inventoryv1alpha1.ClusterProfileList{}, client.Object.GetName)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -23,7 +25,7 @@ what they mean, run kubectl explain clusterset.spec on the hub.
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: "  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Hub, err = r.hub(true); err != nil {
+			if o.Hub, err = r.hubOrThis(); err != nil {
 				return err
 			}
 			r.options(&o, dryRun)
@@ -49,13 +51,12 @@ interrupted join; kubectl clusterset leave undoes it.
 The cluster ID is one DNS label, or two joined by a dot. The default is the ClusterProperty
 cluster.clusterset.k8s.io, or else the ID of an installed agent, or else the UID of kube-system.
 
-The agent renews its token 24 times in its lifetime. Use --renew when the token has expired,
-including during leave (which needs the hub).`,
+The agent renews its token 24 times in its lifetime. If it has expired, use --renew, also before leave.`,
 		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image IMAGE
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Hub, err = r.hub(false); err != nil {
-				return err
+			if o.Hub, err = r.namedHub(); o.Hub == nil {
+				return cmp.Or(err, report.Fail(nameHub, "no flag names the hub"))
 			}
 			if o.Member, err = r.ofMember(cmd, &o.Options, dryRun); err != nil {
 				return err
@@ -78,16 +79,17 @@ including during leave (which needs the hub).`,
 	return cmd
 }
 
-// ofMember fills in the options of a command for a member, and returns that.
+// ofMember sets the options of a command for a member, and returns the member.
 func (r *root) ofMember(cmd *cobra.Command, o *lifecycle.Options, dryRun cluster.DryRun) (*cluster.Cluster, error) {
-	if r.options(o, dryRun); !cmd.Flags().Changed("hub-namespace") {
-		o.HubNamespace = "" // that of the membership
+	r.options(o, dryRun)
+	if !cmd.Flags().Changed("hub-namespace") {
+		o.HubNamespace = "" // the membership names it
 	}
 	return r.member()
 }
 
 func (r *root) leave() *cobra.Command {
-	var o lifecycle.LeaveOptions
+	o := lifecycle.LeaveOptions{Out: r.out}
 	var dryRun cluster.DryRun
 	var yes bool
 	cmd := &cobra.Command{
@@ -107,7 +109,7 @@ command asks first. It also undoes an unfinished join.`,
 			if o.Member, err = r.ofMember(cmd, &o.Options, dryRun); err != nil {
 				return err
 			}
-			if o.Out = r.out; !yes {
+			if !yes {
 				o.Confirm = cmd.InOrStdin()
 			}
 			return lifecycle.Leave(cmd.Context(), &o)
@@ -135,7 +137,7 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 				return report.Fail(r.flags().Here("kubectl clusterset status --hub-only --hub-context=HUB"),
 					"evict takes the cluster ID of a member")
 			}
-			if o.Hub, err = r.hub(true); err != nil {
+			if o.Hub, err = r.hubOrThis(); err != nil {
 				return err
 			}
 			r.options(&o, dryRun)

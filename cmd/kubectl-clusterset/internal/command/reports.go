@@ -33,7 +33,7 @@ func (r *root) source(cmd *cobra.Command, hubOnly bool) (s snapshot.Source, err 
 		s.Given = r.hubNamespace
 	}
 	if hubOnly {
-		s.Hub, err = r.hub(true)
+		s.Hub, err = r.hubOrThis()
 		return s, err
 	}
 	if s.Hub, err = r.namedHub(); err != nil {
