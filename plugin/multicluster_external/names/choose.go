@@ -21,7 +21,7 @@ func (s *set) len() (n int) {
 	return n
 }
 
-// filter returns those of from that have a property.
+// filter returns the clusters in from with a property.
 func (s *Service) filter(from set, property func(c *Cluster) bool) (some set) {
 	for i := range s.clusters {
 		if from.has(i) && property(&s.clusters[i]) {
@@ -31,7 +31,7 @@ func (s *Service) filter(from set, property func(c *Cluster) bool) (some set) {
 	return some
 }
 
-// prefer returns those of from that have a property, or all if none has it.
+// prefer returns the clusters in from with a property, or from if none has it.
 func (s *Service) prefer(from set, property func(c *Cluster) bool) set {
 	if some := s.filter(from, property); some.len() > 0 {
 		return some
@@ -39,8 +39,8 @@ func (s *Service) prefer(from set, property func(c *Cluster) bool) set {
 	return from
 }
 
-// candidates are the clusters among which clients choose, wherever they are: the ones that are up, of these the ones in
-// the region, if that is not "", and of these the ones with a weight. A step that would leave none is left out.
+// candidates returns the clusters that some client may get: the ones that are up, of these the ones in the region if it
+// is not "", and of these the ones with a weight above 0. A step that would leave none is left out.
 func (s *Service) candidates(region string) (all set) {
 	for i := range s.clusters {
 		all.add(i)
@@ -52,22 +52,22 @@ func (s *Service) candidates(region string) (all set) {
 	return s.prefer(all, func(c *Cluster) bool { return c.Weight > 0 })
 }
 
-// Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
-// no candidate has the type. tailored reports whether another client may get another cluster.
+// Choose returns the cluster that answers a client (X3): the client's pick of the candidates with addresses of the
+// type, nil if none has any. tailored reports whether another client may get another cluster.
 //
-// A cluster that has host names only answers if it is the client's among all: its CNAME then holds for every type, as a
-// resolver that caches it takes for granted (RFC 1034, section 3.6.2).
+// If the client's pick of all candidates has only a host name, it answers every type, because resolvers use a cached
+// CNAME for every type (RFC 1034, section 3.6.2). Host names of other candidates answer nothing.
 func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
 	from := s.candidates(region)
 	tailored = from.len() > 1
 	chosen = s.pick(from, client)
-	if t == Other || chosen.content.Alias != "" {
+	if chosen.content.Alias != "" {
 		return chosen, tailored
 	}
 	return s.pick(s.filter(from, func(c *Cluster) bool { return c.Addrs(t) != "" }), client), tailored
 }
 
-// pick returns the client's cluster of some, or nil if there is none.
+// pick returns the client's cluster in from, nil if from is empty.
 func (s *Service) pick(from set, client Client) (chosen *Cluster) {
 	if from.len() > 1 {
 		from = s.near(from, client)
@@ -108,7 +108,7 @@ func (s *Service) Shares() map[string]float64 {
 // slack is how much farther than the nearest cluster others may be, in radians of a great circle: 100 km.
 const slack = 100.0 / 6371
 
-// near are the nearest clusters, or else those of the client's continent, or else all.
+// near returns the clusters in from that are nearest to the client, or else those of its continent, or else from.
 func (s *Service) near(from set, client Client) set {
 	nearest := math.Inf(1)
 	if client.location.Known() {
@@ -131,15 +131,15 @@ func (s *Service) near(from set, client Client) set {
 	return s.prefer(from, func(c *Cluster) bool { return c.Continent == client.continent })
 }
 
-// haversine returns that of the angle between two places: a quarter of the square of the straight line between them. It
-// grows with the distance.
+// haversine returns the haversine of the angle between two places, which is a quarter of the square of the straight
+// line between them. It grows with the distance.
 func haversine(a, b Location) float64 {
 	x, y, z := a.x-b.x, a.y-b.y, a.z-b.z
 	return (x*x + y*y + z*z) / 4
 }
 
-// everyone returns what clients get together, wherever they are: the addresses of all candidates, without duplicates.
-// If they have none, it is the host name of the first of them (X6).
+// everyone returns an answer for all clients at once: the addresses of all candidates, without duplicates, or if they
+// have none, the host name of the first (X6).
 func (s *Service) everyone(region string) Content {
 	var v4, v6 []string
 	alias, from := "", s.candidates(region)
