@@ -22,7 +22,7 @@ import (
 // Facts are what an agent has seen.
 type Facts struct {
 	Cluster      string // this member's cluster ID
-	Set          string // the clusterset that this cluster is a member of; "" if it is none
+	Set          string // the clusterset that this cluster is a member of; "" if it is no member
 	Hub          string // the hub's URL; "" if the credentials name none
 	HubNamespace string
 
@@ -30,12 +30,12 @@ type Facts struct {
 	Unused      error // why the latest credentials do not work, while the agent uses earlier ones
 	Renewal     error // why the token was not renewed
 	Fresh       bool  // the hub shows this agent its own renewals
-	Answer      error // the hub's last answer that was an error, or why there was none; nil after a success
+	Answer      error // the error in the hub's last answer, or why it did not answer; nil after a success
 	NotMember   error // why this cluster is no member
 	Cloned      bool  // another agent renews this member's Lease
 
 	MissingHere, MissingOnHub []string // rights
-	Rights                    error    // why others that are missing may not be known
+	Rights                    error    // why more may be missing
 
 	Peers  []Peer
 	Ranges map[string]Ranges // of the members, by ID
@@ -113,7 +113,7 @@ func (f *Facts) hub() metav1.Condition {
 	return condition(of, "NoAnswer", "The hub at %s does not answer: %v", f.Hub, f.Answer)
 }
 
-// cause returns what an API server said, without what was added to it.
+// cause returns the message of an API server, without what callers added to the error.
 func cause(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -122,7 +122,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// answered returns whether err is what a hub has answered that works.
+// answered returns whether err is the answer of a hub that works and refuses.
 func answered(err error) bool {
 	var refused *NotAdmitted
 	var status apierrors.APIStatus
@@ -188,7 +188,7 @@ func (f *Facts) permitted() metav1.Condition {
 	return condition(of, "Complete", "The agent lacks no right.")
 }
 
-// list joins the first four and counts the others.
+// list joins the first four items and counts the others.
 func list(items []string) string {
 	const limit = 4
 	if n := len(items); n > limit {
@@ -276,7 +276,7 @@ func (f *Facts) peers() metav1.Condition {
 	return condition(of, "Reached", "All other members answer.")
 }
 
-// ready is over the others.
+// ready returns the condition Ready, with the reason of the first other condition that prevents it.
 func ready(all []metav1.Condition) metav1.Condition {
 	const of = hubv1alpha1.ConditionMembershipReady
 	for _, c := range all {

@@ -11,7 +11,7 @@ type Reason struct {
 	Condition string
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
-	Remedy    string // what repairs it; "" of what is well
+	Remedy    string // what repairs it; "" unless the condition is False
 	Command   string // offered by doctor; "" if the message decides what is to be done
 }
 
@@ -41,24 +41,24 @@ var Reasons = map[string]Reason{
 
 	"Accepted": {Condition: "CredentialsValid", Means: "The hub accepts the agent's token, and the token is " +
 		"renewed."},
-	"HubUnknown": {Condition: "CredentialsValid", Unknown: true, Means: "HubReachable says why."},
+	"HubUnknown": {Condition: "CredentialsValid", Unknown: true, Means: "The hub has not answered: see HubReachable."},
 	"NoCredentials": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or " +
 			"cannot be read.",
-		Remedy: "Wait for two minutes if it is new; else " + join + " writes it, for a member with `--renew`."},
+		Remedy: "If it is new, wait for two minutes; else " + join + ", for a member with `--renew`."},
 	"Refused": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
 		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
 	"NotUsed": {Condition: "CredentialsValid", Command: moveCommand,
-		Means: "The Secret `hub-kubeconfig` has another address or certificate authority, where the hub does not " +
-			"answer. The agent keeps its connection until it starts again, which cuts this cluster off.",
+		Means: "The address or certificate authority that the Secret `hub-kubeconfig` has now does not work. The " +
+			"agent keeps its earlier connection until it starts again; then this cluster is cut off.",
 		Remedy: "`" + moveCommand + "` with an address that works."},
 	"NotRenewed": {Condition: "CredentialsValid",
-		Means: "When the token has expired, this cluster imports nothing new, and its changes do not arrive at the " +
-			"others. Its endpoints stay there while its agent answers (port 8082). If only endpoints answer, they " +
-			"stay for an hour; if nothing does, until its Lease expires.",
-		Remedy: "Do what the message says before that. For a new token: " + renew + "."},
+		Means: "Once the token has expired, this cluster imports nothing new, and others see none of its changes. " +
+			"They keep its endpoints while its agent answers (port 8082); for an hour if only endpoints answer; " +
+			"else until its Lease expires.",
+		Remedy: "Before the token expires, do what the message says. For a new token: " + renew + "."},
 
 	"Member": {Condition: "Admitted", Means: "This cluster is a member."},
 	"NotYet": {Condition: "Admitted", Unknown: true, Means: "The conditions before say what the agent waits for."},
@@ -69,7 +69,7 @@ var Reasons = map[string]Reason{
 		Means:  "The ClusterProfile on the hub goes: this cluster leaves, has left, or is evicted.",
 		Remedy: "Wait until it is gone; to join again: " + join + "."},
 	"IDTaken": {Condition: "Admitted", Command: "kubectl clusterset leave --force",
-		Means:  "The ID or the credentials were copied from another cluster, which keeps them.",
+		Means:  "On the hub, another cluster holds this ID: the ID or the credentials were copied.",
 		Remedy: "`kubectl clusterset leave --force`, then `join --cluster-id=ANOTHER`."},
 	"IDDiffers": {Condition: "Admitted",
 		Means:  "The agent's `--cluster-id` and the ClusterProperty `cluster.clusterset.k8s.io` differ.",
@@ -97,7 +97,7 @@ var Reasons = map[string]Reason{
 			"Or a policy of the hub refuses the write.",
 		Remedy: "As an admin of the hub: " + join + "."},
 
-	"Complete": {Condition: "Permitted", Means: "The agent lacks no right of its manifests."},
+	"Complete": {Condition: "Permitted", Means: "The agent has every right in its manifests."},
 	"RightsUnknown": {Condition: "Permitted", Unknown: true, Means: "An API server has not answered whether the " +
 		"agent has each right that it needs; the message has its error."},
 	"RightsMissingHere": {Condition: "Permitted", Command: joinCommand,
@@ -105,7 +105,7 @@ var Reasons = map[string]Reason{
 		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
 	"RightsMissingOnHub": {Condition: "Permitted", Command: joinCommand,
 		Means: "A binding of this member is missing on the hub, or a role there is older than the agent.",
-		Remedy: "As an admin of the hub: " + join + ". After an upgrade of the agent, before it `" +
+		Remedy: "As an admin of the hub: " + join + ". After an upgrade of the agent, first `" +
 			initCommand + "`."},
 
 	"Disjoint": {Condition: "RangesDisjoint", Means: "No range that a member reports overlaps those of this cluster."},
@@ -132,7 +132,7 @@ var Reasons = map[string]Reason{
 		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between " +
 			"the two."},
 	"NeverAnswered": {Condition: "PeersReachable",
-		Means:  "If that member dies, this is noticed after a minute in place of five seconds.",
+		Means:  "An agent never answered here. If its cluster dies, that is noticed after a minute, not five seconds.",
 		Remedy: "Allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` (failover.md)."},
 
 	"AllWell": {Condition: "Ready", Means: "All conditions are well. Ready does not depend on PeersReachable."},
