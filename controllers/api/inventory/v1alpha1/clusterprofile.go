@@ -30,7 +30,7 @@ const (
 	ConditionMemberReady         = "MemberReady" // what the member itself reports: its Membership's condition Ready
 )
 
-// MaxPropertyValue is how many characters the value of a property may have; that of a ClusterProperty may have more.
+// MaxPropertyValue is how many characters the value of a Property may have. A ClusterProperty may have more.
 const MaxPropertyValue = 1024
 
 // MaxProperties is how many properties a member may have; a policy on the hub enforces it. A ClusterProfile at the size
@@ -78,7 +78,7 @@ type ClusterManager struct {
 
 // ClusterProfileStatus is what is known about the cluster.
 type ClusterProfileStatus struct {
-	// conditions are Joined and ControlPlaneHealthy.
+	// conditions are Joined, ControlPlaneHealthy and MemberReady.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
