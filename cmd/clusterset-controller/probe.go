@@ -21,7 +21,7 @@ import (
 const (
 	probeTimeout   = 3 * time.Second // for one connection, or for the lookup of one name
 	maxConnections = 100             // for one request
-	maxConcurrent  = 10              // connections at a time
+	maxConcurrent  = 10              // connections of ask at a time
 )
 
 // probeCommand serves what kubectl clusterset verify asks of its Pods: who they are, and what they reach.

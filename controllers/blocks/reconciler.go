@@ -1,8 +1,8 @@
 // Package blocks grants members blocks of the ClusterSet's pools, in the status of the ClusterSet on the hub
 // (DESIGN §5, SPEC V2). That status is the only storage: a restart continues from it, and the API server rejects
 // an update that is based on an older one. Package grants decides; this package reads, writes and reports.
-// A hub that was restored from a backup may lack blocks that members use. Granting therefore pauses after each start
-// until members could report the ranges that they use: no block comes from those.
+// A hub that was restored from a backup may lack blocks that members use. Granting therefore pauses after each start,
+// so that members have time to report the ranges that they use: no block overlaps these.
 package blocks
 
 import (
@@ -45,9 +45,9 @@ func New(env kube.HubEnv) kube.Controller {
 
 type reconciler struct {
 	kube.HubEnv
-	budget      *rate.Limiter // of writes to the ClusterSet's status
-	started     bool          // a pass has read the ClusterSet
-	known       []hubv1alpha1.Block
+	budget      *rate.Limiter       // of writes to the ClusterSet's status
+	started     bool                // a pass has read the ClusterSet
+	known       []hubv1alpha1.Block // as last read or written
 	pausedUntil time.Time
 }
 
@@ -55,7 +55,7 @@ const (
 	// reportTimeout is the time that members have to report ranges that the hub does not know: they must connect
 	// again and complete a few passes.
 	reportTimeout = 2 * time.Minute
-	// cleanupPoll is how often to look for objects of departed members. Usually none are left by then.
+	// cleanupPoll is how often to look for objects that departed members left. Usually the first look finds none.
 	cleanupPoll = 30 * time.Second
 	// Each write of the status goes to every member, and a member can change its request at any rate.
 	writeInterval = time.Second
@@ -136,7 +136,7 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 			r.pausedUntil = now.Add(reportTimeout)
 		}
 	case grants.Forgotten(r.known, set, facts.Profiles):
-		// Only the API server can confirm it: the cache may lag behind the last write.
+		// Only the API server can confirm that: the cache may lag behind the last write.
 		var live hubv1alpha1.ClusterSetList
 		if err := r.Live.List(ctx, &live, client.InNamespace(set.Namespace)); err != nil {
 			return 0, err
@@ -150,7 +150,7 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 	return r.pausedUntil.Sub(now), nil
 }
 
-// cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API
+// cleanedUp returns which of ids have no ClusterProfile, Lease or record on the hub. It reads from the API
 // server, so that a member that has just joined again keeps its blocks.
 func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (sets.Set[string], error) {
 	present := sets.Set[string]{}

@@ -20,7 +20,7 @@ func PageName(number int32, service, namespace, cluster string) string {
 	return strconv.Itoa(int(number)) + "." + RecordName(service, namespace, cluster)
 }
 
-// CheckPage returns an error if a page states another origin than its name does, which alone the hub's policy checks.
+// CheckPage returns an error if a page's content is not that of its name. The hub's policy checks only the name.
 func CheckPage(page *hubv1alpha1.EndpointPage) error {
 	o := &page.Spec.Origin
 	if err := checkOrigin(o); err != nil {
@@ -32,9 +32,9 @@ func CheckPage(page *hubv1alpha1.EndpointPage) error {
 	return nil
 }
 
-// ParseGroup returns the part of a group that may be imported. It leaves out endpoints with an address that no other
-// cluster may have (SPEC S4), or with an invalid address, hostname or zone: refused says which and why. It fails if the
-// whole group is invalid. It does not change group.
+// ParseGroup returns the part of a group that may be imported. It leaves out ports of unknown protocols, and endpoints
+// with an invalid address, hostname or zone, or an address that no other cluster may have (SPEC S4): refused says why.
+// It fails if the address type or a port is invalid. It does not change group.
 func ParseGroup(
 	group *hubv1alpha1.EndpointGroup, reserved []netip.Prefix,
 ) (out hubv1alpha1.EndpointGroup, refused []string, err error) {
@@ -113,8 +113,8 @@ var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b:1::/48"),         // local NAT64 (RFC 8215): any octets may be an IPv4 address
 }
 
-// embedded lists the IPv6 ranges whose addresses contain an IPv4 address (RFC 4291, RFC 6052, RFC 3056), and its first
-// octet. If the IPv4 address is refused, so is the other one.
+// embedded maps IPv6 ranges whose addresses contain an IPv4 address to its first octet (RFC 4291, RFC 6052, RFC 3056).
+// If the IPv4 address is refused, so is the IPv6 one.
 var embedded = map[netip.Prefix]int{
 	netip.MustParsePrefix("::/96"):        12,
 	netip.MustParsePrefix("64:ff9b::/96"): 12,

@@ -14,8 +14,8 @@ import (
 )
 
 // ParseExport returns the Export of a member's copy of a record that is not withdrawn. It is the only way from a
-// record to an Export: other members are not trusted, and an API server accepts whatever passes here. For a record on
-// the hub, set Published afterwards: its annotations are its owner's. The error joins everything that is wrong.
+// record to an Export: other members are not trusted, and only what an API server accepts may pass. For a record on
+// the hub, set Published afterwards: its owner writes its annotations. The error may join several.
 func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	s := &rec.Spec
 	if err := checkOrigin(&s.Origin); err != nil {
@@ -46,7 +46,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	return e, nil
 }
 
-// parseSelection sets which clusters carry the traffic of an export, and which may import it.
+// parseSelection sets which clusters carry an export's traffic and which may import it, and checks its properties.
 func parseSelection(e *Export, s *hubv1alpha1.ServiceExportRecordSpec) error {
 	var err error
 	if e.Preference, err = ParsePreference(string(s.Preference)); err != nil {
@@ -90,7 +90,7 @@ func checkCount(what string, n int) error {
 	return nil
 }
 
-// What Kubernetes knows today. A later one may add values: those have no effect, and their exporter says so.
+// What Kubernetes knows today. A value of a later version has no effect, and its exporter reports that.
 var (
 	affinities = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
 	policies   = []corev1.ServiceInternalTrafficPolicy{
@@ -107,7 +107,7 @@ func oneOf[T comparable](value T, known []T) T {
 	return known[0]
 }
 
-// distributions has each trafficDistribution that a supported API server accepts, by the name that all of them accept:
+// distributions maps each trafficDistribution that an API server may accept to the oldest name of its meaning:
 // PreferClose and PreferSameZone are one (KEP-3015).
 var distributions = map[string]string{
 	corev1.ServiceTrafficDistributionPreferClose:    corev1.ServiceTrafficDistributionPreferClose,

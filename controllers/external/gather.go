@@ -25,11 +25,11 @@ import (
 type snapshot struct {
 	name      types.NamespacedName
 	concerned bool // a record has a load balancer, or there are slices
-	foreign   bool // another program owns the import of the name (I10): while it is exported, nothing changes
-	emptied   bool // of another program: what the agent wrote for it is to go (I11)
+	foreign   bool // another program owns the import (I10): while the name is exported, nothing changes
+	emptied   bool // the agent has emptied another program's import (I11): its slices are deleted
 	copies    []hubv1alpha1.ServiceExportRecord
 	imp       *mcsv1beta1.ServiceImport
-	slices    []discoveryv1.EndpointSlice // those of the name, and others that have a name of ours
+	slices    []discoveryv1.EndpointSlice // all that have an object name of ours, whoever wrote them
 	frozen    map[string]bool             // clusters whose slices stay as they are
 	older     bool                        // the hub shows an older record than a copy
 }
@@ -127,7 +127,7 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 		return nil, err
 	}
 	for _, c := range s.imp.Status.Clusters {
-		s.frozen[c.Cluster] = true // unless its copy says otherwise
+		s.frozen[c.Cluster] = true // until source has read its copy
 	}
 	var sources []external.Source
 	for i := range s.copies {
@@ -141,14 +141,14 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 	return external.Desired(imp, sources, views), err
 }
 
-// source returns what a cluster's record says, without External if it has no slice or is frozen.
+// source returns what a cluster's record says. External is nil if the cluster gets no slice, or is frozen.
 func (r *reconciler) source(
 	s *snapshot, rec *hubv1alpha1.ServiceExportRecord, own clusterset.Place, published kube.Published,
 ) (out external.Source) {
 	out.Cluster = rec.Spec.ClusterID
 	export, err := clusterset.ParseExport(rec)
 	if err != nil && !rec.Spec.Withdrawn {
-		return out // serviceimport reports it, and the import goes on
+		return out // frozen; serviceimport reports the error
 	}
 	if delete(s.frozen, out.Cluster); rec.Spec.Withdrawn || !export.GoesTo(own) {
 		return out
@@ -167,8 +167,8 @@ func (r *reconciler) source(
 	return out
 }
 
-// isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show all that its record
-// states, or shows an older one than copied, absence proves nothing (DESIGN §2).
+// isReady returns whether the exporting cluster has a ready endpoint. If the hub shows a part of the endpoints, or an
+// older record than copied, absence proves nothing (DESIGN §2): a slice that was ready stays ready.
 func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published kube.Published) bool {
 	cluster := copied.Spec.ClusterID
 	groups, all := published.Groups(cluster)
@@ -183,8 +183,8 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 	return anyReady(groups...) || !all && slices.ContainsFunc(s.slices, wasReady)
 }
 
-// views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
-// by their Leases on the hub. A member whose Lease has expired has no vote, even if it answers: nobody updates it.
+// views returns which clusters each live member does not reach: this one by the Leases that package sources stores,
+// others by their own Leases on the hub. An expired Lease has no vote, even if its member answers: nobody updates it.
 func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package relist makes a Reflector list again after a gap, so that a cache survives an API server that was restored
-// from a backup. Such a server hands out resourceVersions a second time: a watch that continues from one of the first
-// time misses changes for good. It also tries a list again soon, as long as no API server answers.
+// from a backup. Such a server hands out resourceVersions a second time: a watch that continues from one that the cache
+// saw before the restore misses changes for good. Lists that no API server answers are also tried again sooner.
 package relist
 
 import (
@@ -30,16 +30,16 @@ const (
 	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on
 	// the end.
 	grace = 30 * time.Second
-	// brief: a watch that ends sooner was not ended by a proxy for want of events.
+	// brief is the shortest time after which proxies end a watch without events.
 	brief = time.Minute
-	// listEvery is how long after a list the end of a watch is followed by another one, if a watch ended early since.
+	// listEvery is how old the last list must be until the end of a watch leads to another, if one ended early since.
 	listEvery = 5 * time.Minute
 	// logEvery is how often a list that fails over and over is logged.
 	logEvery = time.Minute
 )
 
-// pauses are those between the tries of a list. The Reflector's own double up to a minute, and are forgotten only after
-// two minutes without any: a cache could be stale for a minute after an API server that was away for seconds.
+// pauses are the waits between the tries of a list. The Reflector's own waits double up to a minute, and begin small
+// only after two minutes without any: a cache could be stale for a minute after an outage of seconds.
 var pauses = wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.5, Steps: math.MaxInt, Cap: 8 * time.Second}
 
 // ListerWatcher wraps another one for a single Reflector.
@@ -47,8 +47,8 @@ var pauses = wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.5, Steps
 //     resourceVersion, and a restored one may never reach it.
 //   - A list, or the stream in its place, is tried until an API server does it or refuses it.
 //   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
-//   - A watch that ended before the time that it asked for is followed by a list, or if it lasted for a minute by the
-//     next watch, and by a list at the end of one that is five minutes later.
+//   - A watch that ended before the time that it asked for is followed by a list if it lasted less than a minute. Else
+//     watches continue, and the first that ends five minutes after the last list is followed by a list.
 //   - A request that outlasts its timeout is cancelled.
 type ListerWatcher struct {
 	inner cache.ListerWatcherWithContext
@@ -140,7 +140,7 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOption
 	return list, err
 }
 
-// untilAnswered tries until it works, or an API server says that it will not, or ctx ends.
+// untilAnswered calls try until it succeeds, or an API server refuses, or ctx ends.
 func untilAnswered(ctx context.Context, try func() error) error {
 	var logged time.Time
 	for left := pauses; ; {
@@ -182,7 +182,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 		o.TimeoutSeconds = ptr.To[int64](300)
 	}
 	if !streamed {
-		l.lastWatch = nil // it ended in order: a retry must not measure how long ago it began
+		l.lastWatch = nil // isListDue has examined it: after a failure here, its age would say nothing
 		return l.open(ctx, o)
 	}
 	var w watch.Interface
@@ -203,7 +203,7 @@ func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.I
 	l.mu.Lock()
 	l.stop = cancel
 	l.mu.Unlock()
-	if l.due.Load() { // since isListDue
+	if l.due.Load() { // Again was called after isListDue
 		cancel()
 	}
 	w, err := l.inner.WatchWithContext(ctx, o)
@@ -234,8 +234,8 @@ func (l *ListerWatcher) isListDue(ctx context.Context) bool {
 	return stalled || l.early && (lasted < brief || time.Since(l.listed) >= listEvery)
 }
 
-// notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be
-// asked for the same watch later.
+// notRetriable hides from the Reflector that a connection was refused, after which it would send the same watch again.
+// It may do so only if the API server was busy.
 func notRetriable(err error) error {
 	if utilnet.IsConnectionRefused(err) {
 		return errors.New(err.Error())

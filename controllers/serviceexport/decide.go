@@ -29,7 +29,7 @@ type decision struct {
 	exports bool                                // false: the export ends
 	record  hubv1alpha1.ServiceExportRecordSpec // without revision and endpoints; a withdrawal if it ends
 	export  clusterset.Export                   // the record as other members parse it
-	groups  []hubv1alpha1.EndpointGroup         // of each slice
+	groups  []hubv1alpha1.EndpointGroup         // one of each slice
 	valid   metav1.Condition
 }
 
@@ -82,12 +82,12 @@ func (s *state) portsAtHub(family discoveryv1.AddressType) (out []hubv1alpha1.En
 	return out
 }
 
-// exported returns the record of the export, and what it leaves out; or the condition Valid that says why there is no
-// export, without a reason if there is no ServiceExport.
-func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut []error, not metav1.Condition) {
+// exported returns the record of the export, and what it leaves out. If there is no export, invalid is the condition
+// Valid with the reason, which it lacks if there is no ServiceExport.
+func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut []error, invalid metav1.Condition) {
 	switch {
 	case s.export == nil:
-		return record, nil, metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionValid)} // nobody reads more
+		return record, nil, metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionValid)} // not written
 	case s.excluded:
 		return record, nil, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
 			"The ClusterSet excludes namespace %s. Export from another one, or ask the hub's admin to change the "+
@@ -105,7 +105,7 @@ func (s *state) exported() (record hubv1alpha1.ServiceExportRecordSpec, leftOut 
 	record, leftOut = clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
 	record.ExportedAt = exportedAt(s.export.CreationTimestamp, s.latest())
 	if w := s.shown; w != nil && w.Spec.Withdrawn && record.ExportedAt.Equal(w.Spec.ExportedAt) {
-		// The copy that said so is lost. Members that have missed the withdrawal must see another export.
+		// The copy with the withdrawal is lost. Members that missed the withdrawal must see another export.
 		record.ExportedAt = new(metav1.NewTime(record.ExportedAt.Add(time.Second)))
 	}
 	return record, leftOut, metav1.Condition{}
@@ -120,7 +120,7 @@ func (s *state) latest() *hubv1alpha1.ServiceExportRecord {
 	return s.own
 }
 
-// withdrawal returns the record that ends the export. While the hub has not shown it, it begins again after half of the
+// withdrawal returns the record that ends the export. Until the hub shows it, a new one replaces it after half of the
 // retention, so that other members have time to see it.
 func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
 	was := s.latest()
@@ -135,13 +135,14 @@ func (s *state) withdrawal(now time.Time) hubv1alpha1.ServiceExportRecordSpec {
 	return out
 }
 
-// isWithdrawn returns whether the hub shows this withdrawal. It may show an earlier one of the same record, from a
-// backup: members that saw the export since do not believe that one.
+// isWithdrawn returns whether the hub shows this withdrawal. A restored hub may show an earlier one of the same record,
+// but members that have seen the export since then ignore that.
 func (s *state) isWithdrawn(record *hubv1alpha1.ServiceExportRecordSpec) bool {
 	return s.shown != nil && s.shown.Spec.Withdrawn && s.shown.Spec.WithdrawnAt.Equal(record.WithdrawnAt)
 }
 
-// last returns what was exported last. A Service that was not exported goes to no other cluster.
+// last returns the last exported record, whose values stay where new ones are invalid. An export without one goes to no
+// other cluster.
 func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
 	was := s.latest()
 	unseen := s.own != nil && !s.own.Spec.Withdrawn && s.own.Annotations[clusterset.AnnotationPublished] == ""
@@ -155,18 +156,18 @@ func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after
-// a withdrawal, such as the deletion of its Service. It is never earlier than the record says that states it. So a
-// record with the same exportedAt is the same export (clusterset.SetPublished).
-func exportedAt(created metav1.Time, stated *hubv1alpha1.ServiceExportRecord) *metav1.Time {
-	if stated == nil {
+// a withdrawal, such as the deletion of its Service. It is never earlier than in the latest record. So records with the
+// same exportedAt are the same export (clusterset.SetPublished).
+func exportedAt(created metav1.Time, latest *hubv1alpha1.ServiceExportRecord) *metav1.Time {
+	if latest == nil {
 		return &created
 	}
-	at, before := created, stated.Spec.ExportedAt
-	if stated.Spec.Withdrawn {
+	at, before := created, latest.Spec.ExportedAt
+	if latest.Spec.Withdrawn {
 		if before != nil {
 			before = new(metav1.NewTime(before.Add(time.Second)))
 		}
-		if w := stated.Spec.WithdrawnAt; w != nil && at.Before(w) {
+		if w := latest.Spec.WithdrawnAt; w != nil && at.Before(w) {
 			at = metav1.NewTime(w.Truncate(time.Second))
 		}
 	}
@@ -176,7 +177,7 @@ func exportedAt(created metav1.Time, stated *hubv1alpha1.ServiceExportRecord) *m
 	return &at
 }
 
-// parse returns what other members will make of a record with this spec. own is the record that has it, or nil.
+// parse returns what other members will make of a record with this spec. own is this cluster's copy, or nil.
 func parse(spec hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord) (clusterset.Export, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
 	rec.Name = clusterset.RecordName(spec.ServiceName, spec.ServiceNamespace, spec.ClusterID)

@@ -61,7 +61,7 @@ func (s *snapshot) decideExporters() exporters {
 		cluster := sourceCluster(slice)
 		switch {
 		case e.frozen[cluster]:
-		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice):
+		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice): // own ones are recreated
 			e.unreadable = true
 		default:
 			e.managed = append(e.managed, slice)
@@ -73,7 +73,7 @@ func (s *snapshot) decideExporters() exporters {
 func (e *exporters) addCopy(rec *hubv1alpha1.ServiceExportRecord, s *snapshot) {
 	cluster := rec.Spec.ClusterID
 	if rec.Spec.Withdrawn {
-		if s.unwritten[cluster] { // its owner may export again
+		if s.unwritten[cluster] { // the copy could not be updated
 			e.frozen[cluster] = true
 		}
 		return
@@ -89,9 +89,9 @@ func (e *exporters) addCopy(rec *hubv1alpha1.ServiceExportRecord, s *snapshot) {
 	}
 }
 
-// importedWithoutCopy returns the clusters that the import or its slices say export, but that have no copy here, each
-// with its youngest imported record or page by the hub's clock. Users edit labels, so a slice counts only for the
-// cluster that its record names, and the import only if it is the agent's.
+// importedWithoutCopy returns the clusters in the import or its slices that have no copy here, each with its youngest
+// imported record or page by the hub's clock. Users edit labels, so a slice counts only if its record names the same
+// cluster, and the import only if its status is the agent's.
 func (s *snapshot) importedWithoutCopy() map[string]endpoints.Source {
 	out := map[string]endpoints.Source{}
 	if s.imp != nil && kube.Manages(s.imp) {
@@ -114,8 +114,8 @@ func (s *snapshot) importedWithoutCopy() map[string]endpoints.Source {
 	return out
 }
 
-// isEnded returns whether a cluster without a copy has ended its export. A restored hub may show a withdrawal from
-// before what was imported.
+// isEnded returns whether a cluster without a copy has ended its export. A record that is older than what was imported
+// does not count: the hub was restored.
 func (s *snapshot) isEnded(cluster, own string, imported *endpoints.Source) bool {
 	if cluster == own {
 		return kube.EndsExport(s.export)
@@ -125,8 +125,8 @@ func (s *snapshot) isEnded(cluster, own string, imported *endpoints.Source) bool
 	return s.excluded || !older && s.published.Ended(cluster, time.Unix(imported.Created, 0), s.departed[cluster])
 }
 
-// addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it
-// yet has no share.
+// addStandIns lets the import speak for frozen clusters that contributed to it; other frozen ones have no share. The
+// spec of a Filled import is another program's, so it speaks for none.
 func (e *exporters) addStandIns(s *snapshot) {
 	if s.imp == nil || !kube.Owned(s.imp) {
 		return
@@ -136,7 +136,7 @@ func (e *exporters) addStandIns(s *snapshot) {
 			s.imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == cluster },
 		)
 		inSlices := slices.ContainsFunc(
-			s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster },
+			s.imported, func(x *discoveryv1.EndpointSlice) bool { return sourceCluster(x) == cluster },
 		)
 		if standIn, ok := imports.StandIn(s.imp, cluster, e.exports); ok && (inStatus || inSlices) {
 			e.standIns = append(e.standIns, standIn)
@@ -144,8 +144,7 @@ func (e *exporters) addStandIns(s *snapshot) {
 	}
 }
 
-// projectedOf returns the projections that a pass may change that may change these imported slices: all but those of
-// other slices.
+// projectedOf returns the projections that this pass may change: all but those of unmanaged slices.
 func projectedOf(s *snapshot, managed []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	may := maps.Clone(s.projected)
 	for _, slice := range s.imported {

@@ -21,8 +21,8 @@ type Changes struct {
 }
 
 // Plan compares desired with existing slices and changes neither. Updates that take a ready endpoint or a port away
-// come last (C9). An update has the time of its trigger only if its source changed addresses or readiness, as those of
-// Kubernetes: latencies are measured from it. A new slice has none: its endpoints may be older than this import.
+// come last (C9). Latencies are measured from the trigger time, so an update has one only if its source changed
+// addresses or readiness, as in Kubernetes. A new slice has none: its endpoints may be older than the import.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
 	var removing []*discoveryv1.EndpointSlice
@@ -58,8 +58,8 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	return c
 }
 
-// Dispensable removes slices that are not desired, although other slices could not be written. It keeps the ready
-// endpoints that a desired slice does not have yet (C9).
+// Dispensable returns the changes that remove undesired slices although other slices could not be written. Ready
+// endpoints that a desired slice lacks yet stay (C9).
 func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	missing := missing(desired, existing)
 	for _, e := range Plan(desired, existing).Delete {
@@ -72,7 +72,7 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 		switch len(rest.Endpoints) {
 		case 0:
 			c.Delete = append(c.Delete, e)
-		case len(e.Endpoints):
+		case len(e.Endpoints): // all stay
 		default:
 			c.Update = append(c.Update, rest)
 		}
@@ -80,8 +80,8 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	return c
 }
 
-// Additive returns desired with the ports, and the endpoints on their way to another slice, that existing slices have,
-// so that writing it takes nothing away.
+// Additive returns desired, plus what writing it would take away: ports of the existing slices, and endpoints that
+// another slice is to have but does not have yet.
 func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	have, moving := byName(existing), missing(desired, existing)
 	out := slices.Clone(desired)
@@ -111,8 +111,8 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	return out
 }
 
-// backend is what readers tell apart. Pods of the network of their host share an address and have names of their own.
-// One address may be ready in one slice, and not in another one, while it moves.
+// backend is what distinguishes endpoints for readers. Pods in the network of their host share an address, but have
+// hostnames of their own. While an address moves, it may be ready in one slice and not in another.
 type backend struct {
 	address, hostname, zone string
 	ready                   bool
@@ -122,7 +122,7 @@ func backendOf(e *discoveryv1.Endpoint, ready bool) backend {
 	return backend{e.Addresses[0], ptr.Deref(e.Hostname, ""), ptr.Deref(e.Zone, ""), ready}
 }
 
-// missing returns what a desired slice does not have yet.
+// missing returns the backends that a slice is to have but does not have yet.
 func missing(desired, existing []*discoveryv1.EndpointSlice) map[backend]bool {
 	have, out := byName(existing), map[backend]bool{}
 	for _, d := range desired {
@@ -158,7 +158,7 @@ func ReadyAddresses(group *hubv1alpha1.EndpointGroup) (out []string) {
 	return out
 }
 
-// readyIn returns what says whether an endpoint of a slice is ready. In a gateway slice those that are serve (SPEC S6).
+// readyIn returns the test for ready endpoints of a slice: in a gateway slice, those are serving, not ready (SPEC S6).
 func readyIn(slice *discoveryv1.EndpointSlice) func(*discoveryv1.Endpoint) bool {
 	if IsGateway(slice.Name) {
 		return func(e *discoveryv1.Endpoint) bool { return ready(e.Conditions.Serving) }
@@ -191,8 +191,8 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 	})
 }
 
-// changedBySource reports whether d has other addresses or another readiness than e because its source has: an expired
-// cluster changes readiness without a new revision.
+// changedBySource reports whether d has other addresses or another readiness than e, and a new revision of its source.
+// Without that, the readiness has changed because the cluster expired or is live again.
 func changedBySource(d, e *discoveryv1.EndpointSlice) bool {
 	isReady := readyIn(d)
 	return d.Annotations[AnnotationRevision] != e.Annotations[AnnotationRevision] &&
@@ -211,7 +211,7 @@ func same(d, e *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
 }
 
-// sameReaders reports whether e has none of the labels by which readers choose slices that d does not have.
+// sameReaders reports whether d has all labels of e by which readers choose slices.
 func sameReaders(d, e *discoveryv1.EndpointSlice) bool {
 	return !slices.ContainsFunc(readersLabels, func(label string) bool {
 		_, is := e.Labels[label]
@@ -220,7 +220,7 @@ func sameReaders(d, e *discoveryv1.EndpointSlice) bool {
 	})
 }
 
-// contains ignores the time of a trigger: it is written along with what it has triggered.
+// contains reports whether all has each entry of some, except for the trigger time: it alone is no reason to write.
 func contains(all, some map[string]string) bool {
 	for k, v := range some {
 		if w, ok := all[k]; (!ok || w != v) && k != corev1.EndpointsLastChangeTriggerTime {
@@ -241,8 +241,8 @@ func sameEndpoint(a, b discoveryv1.Endpoint) bool {
 		len(a.DeprecatedTopology) == 0 && len(b.DeprecatedTopology) == 0
 }
 
-// Updated returns a copy of e with the content of d. Labels and annotations of others stay, but not those by which
-// readers choose slices, nor the given annotations.
+// Updated returns a copy of e with the content of d. Labels and annotations of others stay, except for labels by which
+// readers choose slices, and the given annotations.
 func Updated(d, e *discoveryv1.EndpointSlice, annotations ...string) *discoveryv1.EndpointSlice {
 	u := e.DeepCopy()
 	if u.Labels == nil {

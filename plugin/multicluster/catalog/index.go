@@ -18,9 +18,9 @@ type Table[S Answers[S]] struct {
 	services sync.Map      // "<svc>.<ns>" → S
 	Why      sync.Map      // "<svc>.<ns>" → why an object of that name answers nothing, a string (M8)
 	spaces   sync.Map      // namespace → *atomic.Int64: Services that answer
-	serial   atomic.Uint32 // M4; 0 before the first build
+	serial   atomic.Uint32 // of the zone (M4); 0 before the first build
 	writing  sync.Mutex
-	version  uint64 // the highest that altered an answer, under writing
+	version  uint64 // the highest that altered an answer; guarded by writing
 }
 
 // Service finds the Service of "<svc>.<ns>", in lower case; nil if that name answers nothing.
@@ -44,7 +44,7 @@ func (x *Table[S]) Serial() uint32 { return max(x.serial.Load(), 1) }
 func Newer(a, b uint32) bool { return int32(a-b) > 0 }
 
 // Set replaces the Service of a key, nil for none, and reports whether that altered an answer. If it did, the serial
-// moves. version is that of the change.
+// moves. version is the resourceVersion of the changed object.
 func (x *Table[S]) Set(key string, s S, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -54,8 +54,8 @@ func (x *Table[S]) Set(key string, s S, version uint64) (altered bool) {
 	return altered
 }
 
-// SetAll replaces the Services of some keys as one change: no Snapshot has a part of them. The first build is one, also
-// if it has no Service.
+// SetAll replaces the Services of some keys as one change: a Snapshot has all or none. The first build alters an answer
+// even if it has no Service.
 func (x *Table[S]) SetAll(services map[string]S, version uint64) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -68,8 +68,8 @@ func (x *Table[S]) SetAll(services map[string]S, version uint64) {
 	}
 }
 
-// move takes the serial to that of a version, or one up: the version of a change may be lower than that of another
-// watch, or of an API server before it was restored, and two versions may have one serial (M4).
+// move sets the serial to that of a version, or adds 1 if that is not newer: the version may be lower than one of
+// another watch or of an API server before its restore, and two versions may have one serial (M4).
 func (x *Table[S]) move(version uint64) {
 	now := x.serial.Load()
 	next := now + 1

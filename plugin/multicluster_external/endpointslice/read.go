@@ -1,6 +1,6 @@
-// Package endpointslice reads the EndpointSlices for clients outside the clusters (SPEC F5): what one states, and what
-// of it is wrong (DNS X8). The plugin, the agent and the CLI share it. Which of the slices answer is for package names
-// to decide.
+// Package endpointslice reads the EndpointSlices for clients outside the clusters (SPEC F5): what a slice states, and
+// which of its parts are wrong (DNS X8). The plugin, the agent and the CLI share it. Package names decides which slices
+// answer.
 package endpointslice
 
 import (
@@ -20,7 +20,7 @@ const (
 	LabelCluster = "multicluster.kubernetes.io/source-cluster"
 )
 
-// The annotations of a slice. An unknown value is absent.
+// The annotations of a slice. An unknown value counts as absent.
 const (
 	AnnotationWeight    = "clusterset-dns.io/external-weight"
 	AnnotationRegion    = "clusterset-dns.io/region"
@@ -63,12 +63,12 @@ type Slice struct {
 	LeftOut LeftOut
 }
 
-// Read reads one slice. A slice of no possible Service or cluster answers nothing; any other wrong part is left out by
-// itself (X8).
+// Read reads one slice. A slice whose Service name or cluster ID is impossible answers nothing; of any other, only the
+// wrong parts are left out (X8).
 func Read(s *discoveryv1.EndpointSlice) (out Slice) {
 	service, cluster := s.Labels[Label], strings.ToLower(s.Labels[LabelCluster])
 	switch {
-	case validation.IsDNS1123Label(service) != nil || service == "ns" && s.Namespace == "dns": // N2 has that name
+	case validation.IsDNS1123Label(service) != nil || service == "ns" && s.Namespace == "dns": // the name server (N2)
 		out.LeftOut[WrongService]++
 	case !isClusterID(cluster):
 		out.LeftOut[WrongCluster]++
@@ -81,8 +81,8 @@ func Read(s *discoveryv1.EndpointSlice) (out Slice) {
 	return out
 }
 
-// Service returns what the slices of one Service, "<svc>.<ns>", answer; nil if that is nothing. Slices of others do not
-// count.
+// Service returns what the slices of the Service with this key, "<svc>.<ns>", answer; nil if nothing. It ignores slices
+// of other Services.
 func Service(key string, list []discoveryv1.EndpointSlice) *names.Service {
 	records := make(map[string]names.Record)
 	for i := range list {
@@ -100,13 +100,13 @@ func isClusterID(id string) bool {
 }
 
 func (out *Slice) annotations(s *discoveryv1.EndpointSlice) {
-	stated := func(annotation string, wrong Reason, set func(value string) bool) {
+	parse := func(annotation string, wrong Reason, set func(value string) bool) {
 		if value, ok := s.Annotations[annotation]; ok && !set(value) {
 			out.LeftOut[wrong]++
 		}
 	}
 	r := &out.Record
-	stated(AnnotationWeight, WrongWeight, func(value string) bool {
+	parse(AnnotationWeight, WrongWeight, func(value string) bool {
 		n, err := strconv.ParseUint(value, 10, 16)
 		if err != nil || n > names.MaxWeight {
 			return false
@@ -114,28 +114,28 @@ func (out *Slice) annotations(s *discoveryv1.EndpointSlice) {
 		r.Weight = int(n)
 		return true
 	})
-	stated(AnnotationRegion, WrongRegion, func(value string) bool {
+	parse(AnnotationRegion, WrongRegion, func(value string) bool {
 		if validation.IsDNS1123Label(value) != nil {
 			return false
 		}
 		r.Region = value
 		return true
 	})
-	stated(AnnotationContinent, WrongContinent, func(value string) bool {
+	parse(AnnotationContinent, WrongContinent, func(value string) bool {
 		if !slices.Contains(continents, value) {
 			return false
 		}
 		r.Continent = value
 		return true
 	})
-	stated(AnnotationLocation, WrongLocation, func(value string) bool {
+	parse(AnnotationLocation, WrongLocation, func(value string) bool {
 		latitude, longitude, _ := strings.Cut(value, ",")
 		r.Location = names.ParseLocation(latitude, longitude)
 		return r.Location.Known()
 	})
 }
 
-// addresses reads the endpoints. Of an address type the first addresses count, in their order as octets.
+// addresses reads the endpoints. Of more than MaxAddresses, those that are first in the order of octets count.
 func (out *Slice) addresses(s *discoveryv1.EndpointSlice) {
 	r := &out.Record
 	var read func(text string) (packed string, ok bool)
@@ -177,7 +177,7 @@ func address(text string, family func(netip.Addr) bool) (packed string, ok bool)
 	return string(addr.AsSlice()), true
 }
 
-// hostName returns a host name fully qualified. An address is none.
+// hostName returns a host name in lower case and fully qualified. An IP address is no host name.
 func hostName(text string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(text, "."))
 	if _, err := netip.ParseAddr(name); err == nil || validation.IsDNS1123Subdomain(name) != nil {

@@ -37,11 +37,11 @@ type archive struct {
 	to       *tar.Writer
 	now      time.Time
 	problems []string
-	err      error // the first of writing
+	err      error // the first error of writing
 }
 
-// Write writes a tar.gz of a snapshot, the logs of clusters by their folders, and further files by their names. What
-// cannot be read is named in errors.txt, and counted as unread; Write fails only if out does.
+// Write writes a tar.gz of a snapshot, the logs of clusters, by folder, and further files, by name. errors.txt names
+// what cannot be read, and unread counts it; Write fails only if out does.
 func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapshot,
 	clusters map[string]*cluster.Cluster, files map[string][]byte) (unread int, err error) {
 	zipped := gzip.NewWriter(out)
@@ -149,7 +149,7 @@ func marshal(s *snapshot.Snapshot) ([]byte, error) {
 	return yaml.Marshal(tree)
 }
 
-// Clean returns a value, as JSON has it, without what looks like a credential.
+// Clean returns the JSON of a value, decoded, without what looks like a credential.
 func Clean(v any) (tree any, err error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -167,7 +167,7 @@ func Clean(v any) (tree any, err error) {
 func clean(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
-		delete(x, corev1.LastAppliedConfigAnnotation) // the same again, as text
+		delete(x, corev1.LastAppliedConfigAnnotation) // the whole object again, as text
 		for key, e := range x {
 			if list, is := e.([]any); is && key == "env" {
 				for _, one := range list {
@@ -197,7 +197,7 @@ func clean(v any) any {
 const redacted = "REDACTED"
 
 // credentials match text that looks like a credential. Group 1 is kept, the rest replaced. Quotes may be escaped. A
-// value in quotes does not begin with a space: the quote would be the end of a text before.
+// value in quotes does not begin with a space: such a quote ends an earlier text.
 var credentials = []*regexp.Regexp{
 	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?`), // a JSON Web Token
 	regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),

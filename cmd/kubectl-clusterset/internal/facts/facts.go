@@ -1,5 +1,5 @@
-// Package facts holds what commands that write and the checks both know: remedies, what a cluster is in ClusterSets,
-// and what Leases and Deployments show. It reads no cluster itself.
+// Package facts has what the checks share with commands that write: remedies, the role of a cluster in ClusterSets, and
+// what Leases and Deployments show. It reads no cluster itself.
 package facts
 
 import (
@@ -28,7 +28,7 @@ const (
 	Leave      = "kubectl clusterset leave --hub-context=HUB"
 	Doctor     = "kubectl clusterset doctor"
 	ScaleAgent = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas="
-	// InstallDNS is the one for all that dns install brings.
+	// InstallDNS names the image, which only a released version of this program knows by itself.
 	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
 )
 
@@ -51,7 +51,7 @@ func Version(d *appsv1.Deployment) string {
 	return Tag(c.Image)
 }
 
-// Tag returns the tag of an image: "" for none, "unknown" for one without.
+// Tag returns the tag of an image: "" if image is "", "unknown" if it has no tag.
 func Tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
@@ -74,7 +74,7 @@ func Container(d *appsv1.Deployment) *corev1.Container {
 // mounted is where deploy/member mounts the kubeconfig of the agent's Secret.
 const mounted = "/etc/clusterset/hub/kubeconfig"
 
-// OwnCredentials returns the file with the agent's credentials for the hub if that is not in its Secret, else "".
+// OwnCredentials returns the file with the agent's credentials for the hub, "" if they come from its Secret.
 func OwnCredentials(agent *appsv1.Deployment) string {
 	if file := Flag(agent, "hub-kubeconfig"); file != mounted {
 		return file
@@ -123,7 +123,7 @@ func eachFlag(d *appsv1.Deployment, do func(name, value string, args []string)) 
 }
 
 // Release returns how to change and to remove the Helm release that installed an object, or "" if none did. Flux
-// would restore a release that is changed or removed without it.
+// would restore a release that helm changes or removes.
 func Release(o metav1.Object) (change, remove string) {
 	a, by := o.GetAnnotations(), o.GetLabels()
 	if name := by["helm.toolkit.fluxcd.io/name"]; name != "" {
@@ -143,8 +143,8 @@ type Role struct {
 	Server   string   // the URL of that ClusterSet's hub, or ""
 }
 
-// NoSet is the error if a cluster that was named as the hub has no ClusterSet in a namespace. The remedy is for a
-// cluster that could become the hub.
+// NoSet returns the error that a cluster, which was named as the hub, has no ClusterSet in namespace. remedy is for a
+// cluster that has no role yet.
 func (r *Role) NoSet(namespace, remedy string) error {
 	switch {
 	case len(r.HubOf) > 0:
@@ -157,7 +157,7 @@ func (r *Role) NoSet(namespace, remedy string) error {
 	return report.Fail(remedy, "namespace %s of the hub holds no ClusterSet", namespace)
 }
 
-// OnlyHub is the error of a command for a member in a hub that is none.
+// OnlyHub returns an error if the cluster is a hub and no member, for commands that need a member.
 func (r *Role) OnlyHub() error {
 	if r.MemberOf != "" || len(r.HubOf) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func (r *Role) OnlyHub() error {
 		strings.Join(r.HubOf, ", "))
 }
 
-// String says what a member is.
+// String returns what a member is, after "the cluster".
 func (r *Role) String() string {
 	s := "is a member of ClusterSet " + r.MemberOf
 	if r.Server != "" {
@@ -176,7 +176,7 @@ func (r *Role) String() string {
 }
 
 // Renewed returns when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead
-// of that one, to the second. ok is false if the Lease does not show it, or is nil.
+// of the API server's, to the second. ok is false if the Lease is nil or lacks one of the times.
 func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok bool) {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return at, 0, false
@@ -192,7 +192,7 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
 }
 
-// Expired reports whether a Lease has expired, at now of its API server's clock, or does not show that it has not.
+// Expired reports whether a Lease has expired at now of its API server's clock, or lacks the times that show it.
 func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	at, _, ok := Renewed(lease)
 	return !ok || lease.Spec.LeaseDurationSeconds == nil ||
@@ -211,7 +211,7 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 // AgentLease is the Lease in clusterset-system that the leading agent of a member renews.
 const AgentLease = "clusterset-controller"
 
-// Find returns the first element that is, or nil.
+// Find returns the first element for which is returns true, or nil.
 func Find[T any](all []T, is func(*T) bool) *T {
 	for i := range all {
 		if is(&all[i]) {
@@ -226,8 +226,8 @@ func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 	return Find(leases, func(l *coordinationv1.Lease) bool { return l.Name == name })
 }
 
-// RenewsElsewhere reports whether a member's agent renews its Lease on another hub. By the member's leases, at now, the
-// agent renews it; by lease, the one on this hub at hubNow, it does not. lease is nil if this hub has none.
+// RenewsElsewhere reports whether a member's agent renews its Lease on another hub: the leases in the member show at
+// now that the agent renews, but lease, which is the one on this hub or nil, has expired at hubNow.
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
 	return ok && !expired && Expired(lease, hubNow)
@@ -237,8 +237,8 @@ func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordi
 // and API servers accept a token for some seconds after its account is gone.
 const revoked = 2 * time.Minute
 
-// Departed reports whether a ClusterSet lists a member as departed, and its agent has not renewed its Lease since, by
-// the member's leases. A hub lists a departure forever, also of a cluster that has joined another hub since.
+// Departed reports whether a ClusterSet lists a member as departed, and the leases in the member do not show that its
+// agent has renewed since. A hub lists a departure forever, also of a cluster that has joined another hub since.
 func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Lease) bool {
 	d := Find(set.Status.Departed, func(d *hubv1alpha1.Departure) bool { return d.ClusterID == id })
 	renewed, _, ok := HubSeen(leases, time.Time{})
@@ -254,7 +254,7 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 		st.Replicas <= st.UpdatedReplicas {
 		return true, ""
 	}
-	old := st.Replicas - st.UpdatedReplicas // the Deployment keeps those that are available
+	old := st.Replicas - st.UpdatedReplicas // a rollout deletes first those that are not available
 	why = fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
 	for i := range pods {
 		if w := Waiting(&pods[i]); w != "" {

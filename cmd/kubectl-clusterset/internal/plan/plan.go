@@ -1,5 +1,5 @@
-// Package plan shows what a change of exports would change in every member. controllers/preview predicts; this package
-// gathers what that needs, and compares before and after.
+// Package plan shows what a change of exports would change in every member. Package preview predicts; this package
+// gathers the input of the prediction, and compares before and after.
 package plan
 
 import (
@@ -51,23 +51,23 @@ type Report struct {
 type Change struct {
 	Name      string   `json:"name"`
 	What      string   `json:"what"`
-	Was       string   `json:"was,omitempty"` // nothing if it is new
-	Is        string   `json:"is,omitempty"`  // nothing if it goes
+	Was       string   `json:"was,omitempty"` // "" if it is new
+	Is        string   `json:"is,omitempty"`  // "" if it is removed
 	TakesAway bool     `json:"takesAway,omitempty"`
 	Members   []string `json:"members"`
 }
 
-// Applied is what is applied of one name; nil is what stays as the cluster has it.
+// Applied has the objects of one name that are applied. One that is nil stays as the cluster has it.
 type Applied struct {
 	Export  *mcsv1beta1.ServiceExport
 	Service *corev1.Service
 }
 
-// Planner predicts.
+// Planner predicts changes from a snapshot.
 type Planner struct {
 	*snapshot.Snapshot
 	Live    client.Reader // of the snapshot's member; nil for an archive
-	Cluster string        // ID of the one in which exports change
+	Cluster string        // the cluster ID; exports change there
 	Delete  bool          // the exports are deleted
 }
 
@@ -149,7 +149,7 @@ func (p *Planner) state(n types.NamespacedName) *preview.State {
 	return s
 }
 
-// given returns what the agent of the cluster would decide by; nil for a Service that is not exported.
+// given returns the input of the agent's decision in p.Cluster once this is applied; nil for a Service without export.
 func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) (*serviceexport.Given, error) {
 	g := &serviceexport.Given{Cluster: p.place(p.Cluster), Shown: s.Records[p.Cluster], Rules: p.rules()}
 	since, families := metav1.Time{Time: p.Hub.Now}, []corev1.IPFamily{corev1.IPv4Protocol}
@@ -171,7 +171,7 @@ func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) 
 			}
 		}
 		for i := range m.CIDRs {
-			if m.CIDRs[i].Name != "kubernetes" { // the one that every API server makes
+			if m.CIDRs[i].Name != "kubernetes" { // every API server makes this one
 				continue
 			}
 			families = nil
@@ -197,7 +197,7 @@ func (p *Planner) given(ctx context.Context, s *preview.State, applied Applied) 
 	case applied.Service != nil && !isExported:
 		return nil, nil
 	case g.Export == nil && here:
-		g.Export = &mcsv1beta1.ServiceExport{} // as of kubectl clusterset export
+		g.Export = &mcsv1beta1.ServiceExport{} // as kubectl clusterset export creates
 	}
 	if p.Delete {
 		g.Export = nil
@@ -233,11 +233,11 @@ func read(ctx context.Context, from client.Reader, n types.NamespacedName, g *se
 }
 
 const (
-	yes     = "yes"                    // what is there and has no value
-	outside = "external addresses of " // a cluster, for clients outside the clusters
+	yes     = "yes"                    // the value of what has no value but is there
+	outside = "external addresses of " // and a cluster ID: for clients outside the clusters
 )
 
-// describe returns what a member has of a name, and each address that gets traffic: by port, and from clients outside.
+// describe returns what a member has of a name, by part, and "<part> <address>" for each address that gets traffic.
 func describe(imp *preview.Import) (out map[string]string, addresses map[string]bool) {
 	out, addresses = map[string]string{}, map[string]bool{}
 	if imp == nil {
