@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // feed holds the objects of one kind, and gives each change of one to its store (cache.ReflectorStore). It applies an
@@ -56,12 +58,14 @@ func (f *feed[T]) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (f *feed[T]) Update(object any) error { return f.Add(object) }
 
-// Delete implements cache.ReflectorStore. The version of a deleted object is that of its deletion.
+// Delete implements cache.ReflectorStore, of objects that are stripped or not. The version of a deleted object is that
+// of its deletion.
 func (f *feed[T]) Delete(object any) error {
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
-	o := object.(*stripped[T])
-	f.remove(o.key, o.version)
+	o := object.(metav1.ObjectMetaAccessor).GetObjectMeta()
+	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // 0: one above the last (M4)
+	f.remove(keyOf(o.GetNamespace(), o.GetName()), v)
 	return nil
 }
 

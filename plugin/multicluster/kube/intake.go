@@ -13,12 +13,13 @@ type intake struct {
 	into cache.ReflectorStore
 }
 
+// give strips an object and hands it on. One that does not count any more is deleted.
 func (i *intake) give(object any, to func(any) error) error {
 	i.heard.Store(time.Now().UnixNano())
-	if object = i.strip(object); object == nil {
-		return nil
+	if stripped := i.strip(object); stripped != nil {
+		return to(stripped)
 	}
-	return to(object)
+	return i.into.Delete(object)
 }
 
 // Add implements cache.ReflectorStore.

@@ -56,10 +56,15 @@ func newStripped[T any](namespace, name, version string, content T) *stripped[T]
 	if err != nil || v == 0 || name == "" {
 		return nil
 	}
+	return &stripped[T]{key: keyOf(namespace, name), version: v, content: content}
+}
+
+// keyOf returns the key of stripped.
+func keyOf(namespace, name string) string {
 	if namespace != "" {
 		name += "." + namespace
 	}
-	return &stripped[T]{key: name, version: v, content: content}
+	return name
 }
 
 // orNil returns o, or nil without a type.

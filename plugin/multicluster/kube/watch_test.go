@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -43,6 +44,21 @@ func TestFollowsTheAPI(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestN17ASliceThatKubernetesTakesOver is answered no longer, from the change on.
+func TestN17ASliceThatKubernetesTakesOver(t *testing.T) {
+	a := startAPI(t)
+	s := slice("db-1", "db", "eu", "10.1.0.1")
+	a.put(headless("db"), s)
+	w := synced(t, open(t, a.config()))
+	answers(t, w, "db.test", "10.1.0.1")
+	s.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+	version := a.put(s)
+	answers(t, w, "db.test", "absent")
+	if got := w.Index().Serial(); uint64(got) != version {
+		t.Errorf("serial %d, want %d", got, version)
 	}
 }
 
