@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// version is the name by which KEP-1645 lets clients see that clusterset.local is served.
+// version is the name by which clients see that clusterset.local is answered: SERVFAIL before the first lists (L1).
 const version = "dns-version.clusterset.local."
 
 // AskDNS asks the resolver of /etc/resolv.conf as any Pod of the cluster does; if server is set, it asks that one.

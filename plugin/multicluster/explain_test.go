@@ -87,14 +87,14 @@ func TestM8AReasonThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// M8: before the first list, a real server's SERVFAIL says what it waits for.
+// M8: before the first list, a real server's SERVFAIL says what it waits for, that of dns-version too (L1).
 func TestM8ServerFailureSaysWhy(t *testing.T) {
 	c := startControl(t)
 	c.status.Store(hold)
 	s := serve(t, c.corefile("a", "1h"))
 	ask := func(edns uint16) *dns.Msg {
 		t.Helper()
-		r := question("web.test.svc.clusterset.local.", dns.TypeA, edns)
+		r := question("dns-version.clusterset.local.", dns.TypeTXT, edns)
 		m, err := dns.ExchangeContext(context.Background(), r, s.Servers()[0].LocalAddr().String())
 		if err != nil || m.Rcode != dns.RcodeServerFailure || edns == 0 && len(m.Extra) > 0 {
 			t.Fatalf("%v, %v", m, err)

@@ -21,8 +21,8 @@ func (m *Model) addZone() {
 	m.exist(
 		ns,
 	) // N2; N4: dns.<zone>
-	m.exist(below(zone, "svc"))                                                                       // N4
-	m.add(record{owner: below(zone, "dns-version"), rtype: dns.TypeTXT, data: `"1.0.0"`, ttl: 28800}) // N3
+	m.exist(below(zone, "svc"))                                                                     // N4
+	m.add(record{owner: below(zone, "dns-version"), rtype: dns.TypeTXT, data: `"1.0.0"`, ttl: ttl}) // N3
 	for _, addr := range m.cfg.Nameservers {
 		m.addAddress(ns, addr.Unmap().WithZone("")) // N2
 	}

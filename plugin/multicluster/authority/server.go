@@ -103,7 +103,7 @@ func (s *Server[S]) Begin(
 	}
 	q = Question[S]{Query: parse(name, at), R: r, Type: r.Question[0].Qtype, owner: name[at:]}
 	q.Limit, q.signed = limit(ctx, w, r)
-	if !s.Source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
+	if !s.Source.Synced() && q.Kind != query.Apex {
 		if r.IsEdns0() == nil {
 			return q, dns.RcodeServerFailure, nil // the server writes it
 		}

@@ -21,8 +21,6 @@ type Zone struct {
 const (
 	// version is the version of the DNS specification that is served (N3).
 	version = "1.0.0"
-	// versionTTL is the TTL of dns-version (N3), in seconds.
-	versionTTL = 28800
 	// pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
 	pendingTTL = 1
 )
@@ -107,9 +105,7 @@ func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
 
 // VersionTXT returns the answer for dns-version (N3).
 func (z *Zone) VersionTXT(r *dns.Msg) *dns.Msg {
-	h := z.header(r.Question[0].Name, dns.TypeTXT)
-	h.Ttl = versionTTL
-	return answer(r, &dns.TXT{Hdr: h, Txt: []string{version}})
+	return answer(r, &dns.TXT{Hdr: z.header(r.Question[0].Name, dns.TypeTXT), Txt: []string{version}})
 }
 
 // NS returns the answer for the zone's name servers, with glue (N1). A family of addresses that does not fit into the

@@ -1146,6 +1146,33 @@ func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
 	}
 }
 
+// TestAPodWithoutListsHasTheZone, and answers nothing below: an install reports that, and an uninstall waits.
+func TestAPodWithoutListsHasTheZone(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", pods()...)
+	var said strings.Builder
+	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Second,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
+		Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+			a := new(miekg.Msg).SetRcode(q, miekg.RcodeServerFailure)
+			if q.Question[0].Qtype != miekg.TypeTXT {
+				a.Rcode, a.Answer = miekg.RcodeSuccess, []miekg.RR{&miekg.SOA{}}
+			}
+			return a, nil
+		}}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait = true
+	said.Reset()
+	if err := r.Install(t.Context(), Wanted{}); err == nil || strings.Contains(said.String(), "is answered") ||
+		!strings.Contains(err.Error(), "answers SERVFAIL for clusterset.local") {
+		t.Errorf("installed: %v\n%s", err, &said)
+	}
+	if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "still answers for") {
+		t.Errorf("uninstalled: %v", err)
+	}
+}
+
 // TestADryRunShowsWhatIsLeftToDoByHand.
 func TestADryRunShowsWhatIsLeftToDoByHand(t *testing.T) {
 	for _, name := range []string{"rke2", "eks-addon", "gke", "openshift"} {

@@ -511,15 +511,19 @@ func (r *Runner) askAll(ctx context.Context, namespace string, selector labels.S
 	return asked > 0 || !want, "no Pod is ready", nil
 }
 
-// askPod returns what a Pod does instead of answering as wanted, or "".
+// askPod returns what a Pod does instead of answering as wanted, or "". It answers dns-version when it has its lists,
+// and the apex while it has the zone (L1).
 func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain string, want bool) string {
-	onlyOursAnswers := new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT)
-	version, err := r.Ask(ctx, p, port, onlyOursAnswers)
-	switch got := err == nil && len(version.Answer) > 0; {
+	question := new(miekg.Msg).SetQuestion(zone+".", miekg.TypeSOA)
+	if want {
+		question.SetQuestion("dns-version."+zone+".", miekg.TypeTXT)
+	}
+	answer, err := r.Ask(ctx, p, port, question)
+	switch got := err == nil && len(answer.Answer) > 0; {
 	case err != nil:
 		return err.Error()
 	case got != want && want:
-		return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[version.Rcode], zone)
+		return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[answer.Rcode], zone)
 	case got != want:
 		return "still answers for " + zone
 	}
