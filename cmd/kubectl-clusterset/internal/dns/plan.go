@@ -142,9 +142,8 @@ func (p *Plan) replace(s *State) (err error) {
 		return err
 	}
 	for _, o := range p.Objects { // the binding is for the account that the cluster's CoreDNS has
-		if subjects, found, _ := unstructured.NestedSlice(o.Object, "subjects"); found {
-			subjects[0].(map[string]any)["name"] = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
-			_ = unstructured.SetNestedSlice(o.Object, subjects, "subjects") // it was there
+		if o.GetKind() == "ClusterRoleBinding" {
+			o.Object["subjects"] = []any{Subject(d)}
 		}
 	}
 	if c.Image != p.Image {

@@ -105,7 +105,7 @@ func (s *State) readNodeLocal(ctx context.Context, c *cluster.Cluster) error {
 // ReadCorefile reads the Deployment, its Corefile, and what the Corefile imports from a ConfigMap.
 func ReadCorefile(ctx context.Context, c *cluster.Cluster) (s *State, err error) {
 	s = &State{}
-	if s.Deployment, err = deployment(ctx, c); err != nil || s.Deployment == nil {
+	if s.Deployment, err = Deployment(ctx, c); err != nil || s.Deployment == nil {
 		return s, err
 	}
 	name, key := corefileOf(&s.Deployment.Spec.Template.Spec)
@@ -156,8 +156,8 @@ func served(c *cluster.Cluster, version string) bool {
 	return !apierrors.IsNotFound(err)
 }
 
-// deployment returns that of the cluster's DNS, or nil.
-func deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
+// Deployment returns that of the cluster's DNS, or nil.
+func Deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
 	var found appsv1.DeploymentList
 	err := c.List(ctx, &found, client.InNamespace(kubeSystem), client.MatchingLabels{"k8s-app": "kube-dns"})
 	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
@@ -166,6 +166,12 @@ func deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, er
 		}
 	}
 	return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
+}
+
+// Subject returns the ServiceAccount that the Pods of a Deployment have, as a binding names it.
+func Subject(d *appsv1.Deployment) map[string]any {
+	return map[string]any{"kind": "ServiceAccount", "namespace": d.Namespace,
+		"name": cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")}
 }
 
 // corefileOf returns the ConfigMap that Pods mount for their Corefile, and its key; "" if there is none. The one of

@@ -45,13 +45,19 @@ func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
 		manifest.Member); err != nil {
 		return err
 	}
-	// The account of the cluster's CoreDNS has another name in some distributions: the role counts.
+	// The account of the cluster's CoreDNS has another name in some distributions. If it is not known, any counts.
 	m.DNSDrift, err = differences(ctx, c, found, manifest.Values{}, manifest.CoreDNS+"/role")
+	var account any = map[string]any{}
+	if d, _ := dns.Deployment(ctx, c); d != nil {
+		account = dns.Subject(d)
+	}
 	if bound := slices.ContainsFunc(found["ClusterRoleBinding"], func(b unstructured.Unstructured) bool {
 		role, _, _ := unstructured.NestedString(b.Object, "roleRef", "name")
-		return role == "clusterset-dns:coredns"
+		group := map[string]any{"kind": "Group"} // that the account may be in
+		return role == "clusterset-dns:coredns" && (within([]any{account}, b.Object["subjects"]) ||
+			within([]any{group}, b.Object["subjects"]))
 	}); !bound && len(m.DNSDrift) == 0 {
-		m.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing"}
+		m.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing, or for another account"}
 	}
 	return err
 }

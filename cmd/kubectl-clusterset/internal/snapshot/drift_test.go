@@ -10,15 +10,19 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
@@ -61,6 +65,43 @@ func TestTheLabelOfAClusterSetsNamespace(t *testing.T) {
 		if err := r.hubDrift(t.Context(), &cluster.Cluster{Client: c}); err != nil ||
 			slices.Contains(r.Snapshot.Hub.Drift, want) != lacks {
 			t.Errorf("label %s: %q, %v", label, r.Snapshot.Hub.Drift, err)
+		}
+	}
+}
+
+// TestTheRoleIsBoundToTheAccountOfCoreDNS: deploy/coredns binds it to kubeadm's.
+func TestTheRoleIsBoundToTheAccountOfCoreDNS(t *testing.T) {
+	applied, err := manifest.Render(manifest.CoreDNS, manifest.Values{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drift := func(there ...client.Object) []string {
+		t.Helper()
+		for _, o := range applied {
+			there = append(there, o.DeepCopy())
+		}
+		c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(there...).Build()
+		r := &reader{Snapshot: &Snapshot{Namespace: "blue", Member: &Member{}}}
+		if err := r.drift(t.Context(), &cluster.Cluster{Client: c}); err != nil {
+			t.Fatal(err)
+		}
+		return r.Snapshot.Member.DNSDrift
+	}
+	if got := drift(); len(got) > 0 {
+		t.Errorf("DNS runs elsewhere: %q", got)
+	}
+	for account, lacks := range map[string]bool{"coredns": false, "rke2-coredns": true, "": true} {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns",
+			Labels: map[string]string{"k8s-app": "kube-dns"}}}
+		d.Spec.Template.Spec.ServiceAccountName = account
+		if got := drift(d); (len(got) > 0) != lacks {
+			t.Errorf("account %q: %q", account, got)
+		}
+		group := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "own"},
+			RoleRef:  rbacv1.RoleRef{Name: "clusterset-dns:coredns"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:kube-system"}}}
+		if got := drift(d, group); len(got) > 0 {
+			t.Errorf("account %q, and a group: %q", account, got)
 		}
 	}
 }
