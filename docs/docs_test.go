@@ -199,7 +199,8 @@ func TestFoldersToApplyExist(t *testing.T) {
 }
 
 // Each block marked corefile is read as CoreDNS does, and its stanzas of ours know the options that they use. Where the
-// zone has a server block of its own, ready is in it: it asks the plugins of its own block only (L2).
+// zone has a server block of its own, ready is in it: it asks the plugins of its own block only (L2). A server with
+// health answers on until its Pod's endpoint is gone.
 func TestCorefilesCanBeRead(t *testing.T) {
 	s := load(t, "plugin")
 	ours := map[string]set{
@@ -207,8 +208,15 @@ func TestCorefilesCanBeRead(t *testing.T) {
 		"multicluster_external": s.corefileOptions("external"),
 	}
 	directives := append(slices.Clone(dnsserver.Directives), slices.Collect(maps.Keys(ours))...)
-	blocks := 0
-	for page, text := range pages(t) {
+	all, blocks := pages(t), 0
+	for _, file := range []string{"../corefile.example", "../deploy/coredns/beside/Corefile"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[file] = "~~~ corefile\n" + string(text) + "~~~\n"
+	}
+	for page, text := range all {
 		for _, m := range corefile.FindAllStringSubmatch(text, -1) {
 			blocks++
 			servers, err := caddyfile.Parse(page, strings.NewReader(m[1]), directives)
@@ -216,6 +224,10 @@ func TestCorefilesCanBeRead(t *testing.T) {
 				t.Error(err)
 			}
 			for _, server := range servers {
+				if health := server.Tokens["health"]; health != nil && !slices.ContainsFunc(health,
+					func(word caddyfile.Token) bool { return word.Text == "lameduck" }) {
+					t.Errorf("%s: %s has health without lameduck", page, server.Keys[0])
+				}
 				for name, options := range ours {
 					stanza := server.Tokens[name]
 					if stanza != nil && server.Tokens["ready"] == nil && !strings.HasPrefix(server.Keys[0], ".") {
