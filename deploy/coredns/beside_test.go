@@ -109,10 +109,13 @@ func TestBesideServesTheZoneAlone(t *testing.T) {
 	if len(blocks) != 1 || !slices.Equal(blocks[0].Keys, []string{"clusterset.local:53"}) {
 		t.Fatalf("the Corefile has the blocks %v", blocks)
 	}
-	for plugin, lines := range blocks[0].Tokens {
-		if plugin == "multicluster" && (len(lines) != 2 || lines[1].Text != "clusterset.local") {
-			t.Errorf("multicluster has %v, and clusterset.local alone is sent here", lines)
-		}
+	var words []string
+	for _, token := range blocks[0].Tokens["multicluster"] {
+		words = append(words, token.Text)
+	}
+	// A Pod without lists must not take the place of one that answers: no other zone needs it.
+	if got := strings.Join(words, " "); got != "multicluster clusterset.local { startup_timeout 87600h }" {
+		t.Errorf("the Corefile has %s, and clusterset.local alone is sent here", got)
 	}
 	want := []string{"errors", "health", "multicluster", "prometheus", "ready", "reload"}
 	if got := slices.Sorted(maps.Keys(blocks[0].Tokens)); !slices.Equal(got, want) {

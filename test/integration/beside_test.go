@@ -5,16 +5,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 )
 
 // Beside a cluster DNS that is somebody else's, ours answers with what deploy/coredns/beside gives it, and so does a
-// DNS that sends the zone
-// there with the block of docs/corefile.md. The namespace's policy takes its pods.
+// DNS that sends the zone there with the block of docs/corefile.md. Without its rights it does not become ready. The
+// namespace's policy takes its pods.
 func TestBesideAnswersThroughTheClustersDNS(t *testing.T) {
 	c := fixtureCluster(t)
-	c.kubectl(t, "", "apply", "-k", filepath.Join(c.root, "deploy/coredns/beside"))
+	beside := filepath.Join(c.root, "deploy/coredns/beside")
+	c.kubectl(t, "", "apply", "-k", beside)
+	c.kubectl(t, "", "delete", "clusterrolebinding", "clusterset-dns:coredns-beside")
 	pod := c.kubectl(
 		t,
 		"",
@@ -67,10 +70,16 @@ func TestBesideAnswersThroughTheClustersDNS(t *testing.T) {
 			" ready READY\n",
 			":9153",
 			"METRICS",
-			"multicluster clusterset.local\n",
-			"multicluster clusterset.local {\n kubeconfig "+kubeconfig+"\n}\n",
+			"multicluster clusterset.local {",
+			"multicluster clusterset.local {\n kubeconfig "+kubeconfig,
 		),
 	)
+	ours.waitForLog(t, "not allowed to list and watch")
+	time.Sleep(7 * time.Second) // more than startup_timeout is by default
+	if ours.ready(t) {
+		t.Error("it is ready without rights: a rollout or a drain would replace Pods that answer")
+	}
+	c.kubectl(t, "", "apply", "-k", beside)
 	eventually(t, "it is ready", func() bool { return ours.ready(t) })
 	ours.waitForAnswer(t, web, "A", "10.42.42.42")
 	if m := dig(

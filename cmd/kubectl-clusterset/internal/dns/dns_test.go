@@ -644,13 +644,13 @@ func TestOptionsOfOurCoreDNSStay(t *testing.T) {
 		return config.Data["Corefile"]
 	}
 	installed := install("")
-	const line = "    multicluster clusterset.local\n"
-	edited := strings.Replace(installed, line, "    multicluster clusterset.local {\n        prefer local\n    }\n", 1)
+	const line = "    multicluster clusterset.local {\n"
+	edited := strings.Replace(installed, line, line+"        prefer local west\n", 1)
 	if got := install(edited); edited == installed || got != edited {
 		t.Errorf("edited as\n%s\nit becomes\n%s", edited, got)
 	}
 	for name, broken := range map[string]string{
-		"mistyped":     strings.Replace(installed, line, "    multiclutser\n", 1),
+		"mistyped":     strings.Replace(installed, line, "    multiclutser {\n", 1),
 		"another port": strings.Replace(edited, "clusterset.local:53 ", "clusterset.local:54 ", 1),
 	} {
 		if got := install(broken); got != installed {

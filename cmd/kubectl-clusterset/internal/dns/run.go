@@ -396,17 +396,22 @@ func (r *Runner) logsAt(s *State) string {
 		out = r.Command("kubectl -n "+s.Deployment.Namespace+" logs deployment/"+s.Deployment.Name) + grep
 	}
 	if s.Beside != nil {
-		out = r.Command("kubectl -n "+besideNamespace+" logs deployment/"+besideName) + "; " + out
+		out = r.besideLogs() + "; " + out
 	}
 	return out
 }
 
+// besideLogs returns a command that shows why Pods of our own Deployment do not become ready. The plugin ready writes a
+// line for each probe.
+func (r *Runner) besideLogs() string {
+	const selector = "app.kubernetes.io/name=clusterset-coredns"
+	return r.Command("kubectl -n "+besideNamespace+" logs --prefix --tail=-1 -l "+selector) + " | grep -v plugin/ready"
+}
+
 // besideRuns waits until our own Deployment answers. If it does not, it gets back the image that it had before.
 func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) error {
-	look := "describe pods"
 	err := r.rollout(ctx, s.Beside)
 	if err == nil {
-		look = "logs deployment/" + besideName
 		var selector labels.Selector
 		if selector, err = metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector); err == nil {
 			err = r.ask(ctx, s.Beside.Namespace, selector, tcpPort(s.Beside), "", true)
@@ -418,7 +423,8 @@ func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) erro
 	if old := before.Running(); old != "" && old != p.Image {
 		return r.takeBack(ctx, before, p.Image, err)
 	}
-	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" "+look)
+	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" describe pods") + "; " +
+		r.besideLogs()
 	if change, _ := s.owner(); change != "" {
 		remedy += "; if it lacks a right or an object: " + change
 	}
