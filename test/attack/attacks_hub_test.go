@@ -350,6 +350,15 @@ var shapes = []refusal{
 		own(func(o object) { delete(o.at("spec"), "pages") }),
 	},
 	{"state a date that is none", schema, "exportedAt", own(func(o object) { o.spec("exportedAt", "yesterday") })},
+	{"date a withdrawal so that no member can list records", records, "timestamp", own(func(o object) {
+		o.spec("withdrawn", true).spec("withdrawnAt", "2026-01-01T00:00:00+99:99")
+	})},
+	{"date a property so that nobody can list ClusterProfiles", profiles, "timestamp", plain(request{
+		method: http.MethodPatch, kind: mergeKind, path: path("clusterprofiles", thief) + "/status",
+		body: body(object{}.set([]string{"status", "properties"}, []object{
+			{"name": "p", "value": "1", "lastObservedTime": "2026-01-01T00:00:00x5Z"},
+		})),
+	})},
 	{"state revision 0", schema, "spec.revision", own(func(o object) { o.spec("revision", 0) })},
 	{"state the highest revision that JSON has", schema, "spec.revision", own(func(o object) {
 		o.spec("revision", int64(1)<<62)

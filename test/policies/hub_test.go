@@ -579,6 +579,34 @@ func TestC1ARecordGetsNoOlder(t *testing.T) {
 	refused(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &later }), "stays withdrawn")
 }
 
+// TestMembersStateDatesThatGoReads: with one that the CRD's format takes, and Go does not, nobody could list the kind.
+func TestMembersStateDatesThatGoReads(t *testing.T) {
+	e := setUp(t)
+	ctx, withdrawn := t.Context(), exportRecord("a", "dated")
+	withdrawn.Spec.Withdrawn = true
+	for _, date := range []string{
+		"2026-01-01t00:00:00Z", "2026-01-01T00:00:00z", "2026-01-01T00:00:00x5Z", "2026-01-01T00:00:00+99:99",
+		"2026-01-01T00:00:00ZT", "9999-12-31T23:59:59-01:00",
+	} {
+		t.Run(date, func(t *testing.T) {
+			for _, path := range []string{"spec.exportedAt", "spec.withdrawnAt"} {
+				rec := with(t, e, withdrawn, wrong{path: path, value: date})
+				refused(t, e.members["a"].Create(ctx, rec, client.DryRunAll), "timestamp")
+			}
+			e.fresh(t, "m")
+			for path, value := range map[string]string{
+				"properties": `[{"name":"p","value":"1","lastObservedTime":%q}]`,
+				"conditions/-": `{"type":"MemberReady","status":"True","reason":"R","message":"",
+					"lastTransitionTime":%q}`,
+			} {
+				patch := fmt.Appendf(nil, `[{"op":"add","path":"/status/%s","value":`+value+`}]`, path, date)
+				refused(t, e.mighty["m"].Status().Patch(ctx, profile("m"),
+					client.RawPatch(types.JSONPatchType, patch), client.DryRunAll), "timestamp")
+			}
+		})
+	}
+}
+
 // An agent of before endpoints were in ServiceExportRecords would publish a name without endpoints.
 func TestAgentsOfBeforeAreRefused(t *testing.T) {
 	e := setUp(t)
