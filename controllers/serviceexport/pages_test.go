@@ -172,6 +172,9 @@ func TestE4AHubThatTakesNoPages(t *testing.T) {
 		m.ready().Reason != "Failed" {
 		t.Errorf("%s, %+v; it wrote %s", m.endpoints(), m.ready(), wrote)
 	}
+	if at := clusterset.Published(m.copied()); !at.Equal(m.record().CreationTimestamp.Time) {
+		t.Errorf("the copy says that the hub has had the record since %v: it ranks last here only", at)
+	}
 	addresses(m, "web-1", 2, 3, 4, 5)
 	if _, _, err := m.pass(); err == nil || m.endpoints() != "inline: 2 3 4 | " {
 		t.Errorf("1 went: %v, %s", err, m.endpoints())

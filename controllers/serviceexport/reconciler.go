@@ -146,8 +146,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, here // the next pass sees what is there
 	}
 	again, published, there := r.publish(ctx, &s, &d)
-	if here == nil && there == nil { // else the copy is not of what the hub has
-		there = r.setPublished(ctx, &s)
+	if here == nil { // else the copy is not of what the hub has
+		there = errors.Join(there, r.setPublished(ctx, &s))
 	}
 	err = errors.Join(here, there)
 	if s.export != nil {
