@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -61,19 +62,20 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	if err := r.revoke(ctx, id); err != nil {
 		return reconcile.Result{}, err
 	}
-	if allowed, err := r.mayWrite(ctx, id); err != nil {
+	allowed, at, err := r.mayWrite(ctx, id)
+	if err != nil {
 		return reconcile.Result{}, err
-	} else if allowed {
+	}
+	if allowed {
 		return r.waitForRevocation(profile), nil
+	}
+	// The member may have created records until now, and may have deleted some of them.
+	if _, err := r.record(ctx, id, metav1.NewTime(at.Add(margin))); err != nil {
+		return reconcile.Result{}, err
 	}
 	records, err := r.listRecords(ctx, id)
 	if err != nil {
 		return reconcile.Result{}, err
-	}
-	if last := newest(records); !last.IsZero() { // the member may have created records until now
-		if _, err := r.record(ctx, id, metav1.NewTime(last.Add(time.Second))); err != nil {
-			return reconcile.Result{}, err
-		}
 	}
 	if err := r.deleteRecords(ctx, id, records); err != nil {
 		return reconcile.Result{}, err
@@ -145,9 +147,14 @@ func (r *reconciler) revoke(ctx context.Context, id string) error {
 	return nil
 }
 
-// mayWrite returns whether the API server would still let the member write a record. It learns of deleted RoleBindings
-// through a watch. A record that is written after the clean-up would stay for ever.
-func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
+// margin is from the time that mayWrite returns to the departure: the API server decides a moment later, and times are
+// whole seconds.
+const margin = 2 * time.Second
+
+// mayWrite returns whether the API server would still let the member write a record, and when it was asked, by its
+// clock. It learns of deleted RoleBindings through a watch. A record that is written after the clean-up would stay for
+// ever.
+func (r *reconciler) mayWrite(ctx context.Context, id string) (allowed bool, at metav1.Time, err error) {
 	accounts := "system:serviceaccounts"
 	review := &authorizationv1.LocalSubjectAccessReview{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace},
@@ -160,20 +167,22 @@ func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 			},
 		},
 	}
-	err := r.Hub.Create(ctx, review)
-	return review.Status.Allowed, err
+	err = r.Hub.Create(ctx, review)
+	for _, f := range review.ManagedFields {
+		at = ptr.Deref(f.Time, at)
+	}
+	return review.Status.Allowed, at, err
 }
 
-// listRecords returns name, UID and creation time of a member's records. It does not read the cache, because none may
-// be missed.
+// listRecords returns name and UID of a member's records. It does not read the cache, because none may be missed.
 func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
 		err := kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
 			if clusterset.RecordOwner(kind, o.GetName()) == id {
-				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(),
-					Name: o.GetName(), UID: o.GetUID(), CreationTimestamp: o.GetCreationTimestamp()}}
+				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+					Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
 				out = append(out, record)
 			}
@@ -200,18 +209,6 @@ func (r *reconciler) deleteRecords(ctx context.Context, id string, records []met
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: id}}
 	return cmp.Or(first, kube.DeleteNamed(ctx, r.Live, r.Hub, lease))
-}
-
-// newest returns the creation time of the newest record, or zero if there is none. It is a time of the hub's clock,
-// like the deletionTimestamp of a ClusterProfile, so the two can be compared. A departure that covers this record is a
-// second later.
-func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
-	for i := range records {
-		if at := records[i].CreationTimestamp; last.Before(&at) {
-			last = at
-		}
-	}
-	return last
 }
 
 // recordDeparture adds a departure to the status, or sets a later time in the existing one, and returns whether it

@@ -37,11 +37,13 @@ func TestEvictedMemberIsGoneFromTheHub(t *testing.T) {
 		n.isMember(t)
 		n.publish(t, 1)
 	}
+	last := exportRecord(home, "x.west", "last")
+	must(t, errors.Join(m.Create(ctx, last), m.Delete(ctx, last)))
 	_, err := e.cp.Kubectl(ctx, "", "-n", home, "delete", "clusterprofile", "x.west")
 	must(t, err)
 	e.gone(t, home, "x.west")
-	if len(e.departed(t, home)["x.west"]) != 1 {
-		t.Errorf("departed: %v", e.departed(t, home))
+	if d := e.departed(t, home)["x.west"]; len(d) != 1 || !d[0].After(last.CreationTimestamp.Time) {
+		t.Errorf("departed %v, and created a record that it deleted at %v", d, last.CreationTimestamp)
 	}
 	m.stop()
 	must(t, until(ctx, func() error { // the API server remembers for some seconds whose a token was
