@@ -226,10 +226,10 @@ func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 func (r Config) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
 	s := &copied.Spec
 	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
-		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. It may have joined late, or "+
-			"its clock is wrong. In conflicts, that age counts only if the export was published within %v of the "+
-			"first "+
-			"one of the name. Otherwise it ranks last.",
+		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. The Service may have come "+
+			"after its ServiceExport, or its namespace was excluded. Else the cluster joined late, or its clock is "+
+			"wrong. In conflicts, that age counts only if the export was published within %v of the first one of "+
+			"the name. Otherwise it ranks last.",
 		s.ClusterID,
 		s.ServiceNamespace,
 		s.ServiceName,
