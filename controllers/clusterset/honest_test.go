@@ -52,13 +52,13 @@ func TestE3WhatALaterKubernetesAdds(t *testing.T) {
 }
 
 // TestE3TheLastPublishedPortsStay where a Service has more than a record holds, also if an edit puts others before
-// them.
+// them, or renames one.
 func TestE3TheLastPublishedPortsStay(t *testing.T) {
 	svc := &corev1.Service{}
 	for n := range int32(300) {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", n), Port: 1000 + n})
 	}
-	last := &exportSpec{Ports: []hubv1alpha1.ServicePort{{Name: "p299"}, {Name: "p150"}}}
+	last := &exportSpec{Ports: []hubv1alpha1.ServicePort{{Name: "p299"}, {Name: "was", Protocol: "TCP", Port: 1150}}}
 	spec, leftOut := RecordOf(Place{Cluster: "a"}, last, &mcsv1beta1.ServiceExport{}, svc)
 	if len(spec.Ports) != 256 || spec.Ports[0].Name != "p150" || spec.Ports[1].Name != "p299" ||
 		spec.Ports[2].Name != "p0" || len(leftOut) != 1 || !strings.Contains(leftOut[0].Error(), "300 are too many") {

@@ -132,10 +132,13 @@ var exportAnnotations = []string{
 
 const annotationPrefix = "clusterset-dns.io/"
 
-// mostNamed returns the first maxItems of ports, beginning with those that exported names: they may carry traffic.
+// mostNamed returns the first maxItems of ports, beginning with those whose name or number exported has: they may carry
+// traffic.
 func mostNamed(ports, exported []hubv1alpha1.ServicePort) []hubv1alpha1.ServicePort {
 	rank := func(p hubv1alpha1.ServicePort) int {
-		if slices.ContainsFunc(exported, func(e hubv1alpha1.ServicePort) bool { return e.Name == p.Name }) {
+		if slices.ContainsFunc(exported, func(e hubv1alpha1.ServicePort) bool {
+			return e.Name == p.Name || e.Protocol == p.Protocol && e.Port == p.Port
+		}) {
 			return 0
 		}
 		return 1
