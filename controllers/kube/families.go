@@ -24,9 +24,10 @@ const familiesRetry = time.Second
 var BothFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
 // FamiliesDenied returns whether an error of Families is that a policy, a webhook or a quota denies the dry run. That
-// may last for ever.
+// may last for ever. An allocator that is not ready denies nothing: since Kubernetes 1.37, clusterIPs are invalid then.
 func FamiliesDenied(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsInvalid(err) && !InvalidField(err, "spec.clusterIP")
 }
 
 // Families returns a function that reports the IP families of this cluster's Services. It creates a

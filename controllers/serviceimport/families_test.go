@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -119,6 +120,8 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 	}{
 		{apierrors.NewForbidden(services, "families-x", errors.New("exceeded quota")), true},
 		{apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "families-x", nil), true},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "families-x", field.ErrorList{field.Invalid(
+			field.NewPath("spec", "clusterIPs"), nil, "failed to allocate IP: allocator not ready")}), false}, // 1.37
 		{apierrors.NewTimeoutError("the server did not answer", 1), false},
 	} {
 		m := newMember(t)
