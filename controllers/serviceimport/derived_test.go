@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -190,12 +191,21 @@ func TestC6AnOlderAPIServerIsWrittenToOnce(t *testing.T) {
 			rec.Spec.Type = kind
 			rec.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameNode)
 		})
+		var result reconcile.Result
 		for range 3 {
 			m.writes = 0
-			m.mustPass()
+			var err error
+			name := types.NamespacedName{Namespace: "shop", Name: "web"}
+			if result, err = m.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if m.writes > 0 {
 			t.Errorf("%s: a pass over an import that has not changed writes %d times", kind, m.writes)
+		}
+		asks := kind == mcsv1beta1.ClusterSetIP // for a Service, also once the API server is upgraded
+		if again := result.RequeueAfter; (again == unknownFor) != asks || !asks && again != 0 {
+			t.Errorf("%s: the next pass comes after %s", kind, again)
 		}
 	}
 }

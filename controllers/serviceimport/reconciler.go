@@ -230,6 +230,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	case len(found.held) == 0 && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp):
 		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
+	if again == 0 && r.isUnknown(merged.TrafficDistribution, r.Now()) {
+		again = unknownFor
+	}
 	if back > 0 && (again == 0 || back < again) {
 		again = back
 	}
