@@ -190,9 +190,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	r.setOrder(s.name, order)
 	r.desire(p, sources, want)
 
-	refused := r.addSlices(ctx, p)
-	if apierrors.IsConflict(refused) || apierrors.IsNotFound(refused) {
-		return 0, refused // the Service gets no port before its endpoints (C9)
+	unwritten := r.addSlices(ctx, p)
+	if apierrors.IsConflict(unwritten) || apierrors.IsNotFound(unwritten) {
+		return 0, unwritten // the Service gets no port before its endpoints (C9)
 	}
 	for cluster, err := range p.refused {
 		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
@@ -203,31 +203,24 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
-		return 0, errors.Join(refused, failed)
+		return 0, errors.Join(unwritten, failed)
 	}
 	write := theImport
 	if kube.Manages(imp) && len(imp.Status.Clusters) > 0 {
 		write = theChange // clients use it as it is
 	}
-	update := func() error {
-		return r.reportWrite(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
-	}
-	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
-		refused = errors.Join(refused, update(), r.removeDispensable(ctx, p), p.invalid)
-		return r.waits.When(s.name), refused
+	err = r.reportWrite(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
+	waits := errors.Is(failed, ipam.ErrPending)
+	err = errors.Join(unwritten, err, r.removeSlices(ctx, p, waits))
+	if waits {
+		return r.waits.When(s.name), err
 	}
 	r.waits.Forget(s.name)
-	remove := r.removeSlices
-	if refused != nil {
-		remove = r.removeDispensable
-	}
-	err = errors.Join(refused, failed, update(), remove(ctx, p))
-	err = errors.Join(err, p.invalid)
-	again = later
-	switch {
-	case err != nil:
+	if err = errors.Join(failed, err); err != nil {
 		return 0, err
-	case len(found.held) == 0 && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp):
+	}
+	again = later
+	if len(found.held) == 0 && !e.unreadable && len(e.frozen) == 0 && kube.Owned(imp) {
 		r.settle(s, &settled{want: want, families: families, again: again}, r.Now())
 	}
 	if again == 0 && r.isUnknown(merged.TrafficDistribution, r.Now()) {

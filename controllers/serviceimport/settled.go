@@ -2,7 +2,6 @@ package serviceimport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -317,7 +316,7 @@ func (r *reconciler) importChanged(
 	r.desire(plan, found.sources, want)
 	err = r.addSlices(ctx, plan)
 	if err == nil {
-		err = r.removeSlices(ctx, plan)
+		err = r.removeSlices(ctx, plan, false)
 	}
-	return true, errors.Join(err, plan.invalid)
+	return true, err
 }

@@ -22,7 +22,7 @@ import (
 type slicePlan struct {
 	name                types.NamespacedName // of the import
 	imported, projected sliceSet
-	invalid             error            // of slices that were refused as invalid: the others and removals go on
+	unwritten           map[string]bool  // slices that could not be written: this pass leaves them as they are
 	refused             map[string]error // by source cluster: why this cluster's API server takes no slice of it
 }
 
@@ -44,8 +44,8 @@ func (r *reconciler) desire(p *slicePlan, sources []*endpoints.Source, want *end
 func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 	var errs []error
 	for _, set := range p.sets() {
-		c := endpoints.Plan(endpoints.Additive(set.desired, set.existing), set.existing)
-		c.Delete = nil
+		c := endpoints.Plan(endpoints.WithPorts(set.desired, set.existing), set.existing)
+		c.Rest, c.Delete = nil, nil
 		written, err := r.applySlices(ctx, p, c)
 		errs = append(errs, err)
 		set.existing = slices.Clone(set.existing)
@@ -61,26 +61,19 @@ func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 	return errors.Join(errs...)
 }
 
-// removeSlices writes the rest: it removes ports that nobody exposes and slices without a source.
-func (r *reconciler) removeSlices(ctx context.Context, p *slicePlan) error {
-	return r.applyAll(ctx, p, endpoints.Plan)
-}
-
-// removeDispensable removes slices without a source although others, or the Service, could not be written. Endpoints
-// that move to a slice that could not be written stay.
-func (r *reconciler) removeDispensable(ctx context.Context, p *slicePlan) error {
-	return r.applyAll(ctx, p, endpoints.Dispensable)
-}
-
-func (r *reconciler) applyAll(
-	ctx context.Context, p *slicePlan, plan func(desired, existing []*discoveryv1.EndpointSlice) endpoints.Changes,
-) error {
+// removeSlices writes the rest: it removes endpoints that have moved, slices without a source and, unless the derived
+// Service waits, ports that nobody exposes. The error has all that the API server refused.
+func (r *reconciler) removeSlices(ctx context.Context, p *slicePlan, waits bool) error {
 	var errs []error
 	for _, set := range p.sets() {
-		_, err := r.applySlices(ctx, p, plan(set.desired, set.existing))
+		desired := set.desired
+		if waits {
+			desired = endpoints.WithPorts(desired, set.existing)
+		}
+		_, err := r.applySlices(ctx, p, endpoints.Plan(desired, set.existing))
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, byName(p.refused)...)...)
 }
 
 // applySlices makes the changes in their order and returns the slices that it wrote. One failure does not stop the
@@ -90,7 +83,8 @@ func (r *reconciler) applySlices(
 ) (written []*discoveryv1.EndpointSlice, err error) {
 	logger := log.FromContext(ctx)
 	var errs []error
-	for _, slice := range c.Create {
+	unwritten := func(slice *discoveryv1.EndpointSlice) bool { return p.unwritten[slice.Name] }
+	for _, slice := range slices.DeleteFunc(c.Create, unwritten) {
 		logger.Info(
 			"importing endpoints",
 			"slice", slice.Name, "source", sourceCluster(slice), "endpoints", len(slice.Endpoints),
@@ -102,16 +96,16 @@ func (r *reconciler) applySlices(
 		if err == nil {
 			written = append(written, slice)
 		}
-		errs = append(errs, r.refused(p, slice, err))
+		errs = append(errs, r.failed(p, slice, err))
 	}
-	for _, slice := range c.Update {
+	for _, slice := range slices.DeleteFunc(slices.Concat(c.Update, c.Rest), unwritten) {
 		logger.V(1).Info("changing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
 		err := r.Local.Update(ctx, slice)
 		if err == nil {
 			r.wrote(p.name, slice, slice.ResourceVersion, r.Now())
 			written = append(written, slice)
 		}
-		errs = append(errs, r.refused(p, slice, err))
+		errs = append(errs, r.failed(p, slice, err))
 	}
 	for _, slice := range c.Delete {
 		logger.Info("removing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
@@ -124,23 +118,25 @@ func (r *reconciler) applySlices(
 	return written, errors.Join(errs...)
 }
 
-// refused reports a slice that the API server does not accept, and returns err, or keeps it in p.invalid: what refuses
-// the slice may be corrected.
-func (r *reconciler) refused(p *slicePlan, slice *discoveryv1.EndpointSlice, err error) error {
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
+// failed notes and reports a slice that could not be written. It returns err, unless p.refused has it: what the API
+// server refuses stops nothing else.
+func (r *reconciler) failed(p *slicePlan, slice *discoveryv1.EndpointSlice, err error) error {
+	if err == nil {
+		return nil
+	}
+	if p.unwritten == nil {
+		p.unwritten, p.refused = map[string]bool{}, map[string]error{}
+	}
+	p.unwritten[slice.Name] = true
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
 		errors.Is(err, context.Canceled) {
 		return err
 	}
 	r.Events.Event(slice, kube.Warning, hubv1alpha1.ReasonSliceRefused, fmt.Sprintf(
 		"Updating the endpoints of cluster %s failed: %v.", sourceCluster(slice), err))
 	if kube.Refused(err) {
-		if p.refused == nil {
-			p.refused = map[string]error{}
-		}
 		p.refused[sourceCluster(slice)] = err
-	}
-	if apierrors.IsInvalid(err) {
-		p.invalid, err = errors.Join(p.invalid, err), nil
+		return nil
 	}
 	return err
 }

@@ -238,17 +238,17 @@ func TestPlanSettles(t *testing.T) {
 		for _, s := range slices.Concat(desired, existing) {
 			before = append(before, s.DeepCopy())
 		}
-		first := Plan(Additive(desired, existing), existing)
+		first := Plan(WithPorts(desired, existing), existing)
 		for _, u := range first.Update {
 			i := slices.IndexFunc(existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == u.Name })
 			if removesPort(existing[i], u) {
 				t.Fatalf("seed %d: adding takes a name away: %+v", seed, u)
 			}
 		}
-		first.Delete = nil
+		first.Rest, first.Delete = nil, nil
 		state := apply(existing, first)
 		state = apply(state, Plan(desired, state))
-		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Delete) > 0 {
+		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Rest)+len(c.Delete) > 0 {
 			t.Fatalf("seed %d: not settled: %+v", seed, c)
 		}
 		if len(state) != len(desired) {
@@ -270,7 +270,7 @@ func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.Endp
 	for _, s := range c.Delete {
 		delete(by, s.Name)
 	}
-	for _, s := range slices.Concat(c.Create, c.Update) {
+	for _, s := range slices.Concat(c.Create, c.Update, c.Rest) {
 		by[s.Name] = s
 	}
 	var out []*discoveryv1.EndpointSlice
@@ -298,7 +298,7 @@ func TestC9WhatMovesStaysAlone(t *testing.T) {
 		return s
 	}
 	desired := []*discoveryv1.EndpointSlice{slice("there", "10.0.0.1"), slice("new", "10.0.0.2", "10.0.0.3")}
-	c := Dispensable(desired, []*discoveryv1.EndpointSlice{
+	c := Plan(desired, []*discoveryv1.EndpointSlice{
 		slice("there", "10.0.0.1"),
 		slice("whole", "10.0.0.3"),
 		slice("part", "10.0.0.2", "10.0.0.8", "10.0.0.9"),
@@ -309,11 +309,10 @@ func TestC9WhatMovesStaysAlone(t *testing.T) {
 	for _, e := range c.Delete {
 		deleted = append(deleted, e.Name)
 	}
-	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Create) != 0 || len(c.Update) != 1 ||
-		c.Update[0].Name != "part" ||
-		len(c.Update[0].Endpoints) != 1 ||
-		c.Update[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
-		t.Errorf("deleted %v, updated %+v", deleted, c.Update)
+	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Update) != 0 || len(c.Rest) != 1 ||
+		c.Rest[0].Name != "part" || len(c.Rest[0].Endpoints) != 1 ||
+		c.Rest[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
+		t.Errorf("deleted %v, updated %+v, left %+v", deleted, c.Update, c.Rest)
 	}
 }
 
@@ -339,6 +338,15 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("%+v", c.Update)
 	}
+	both := func(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+		t.Helper()
+		c := Plan(desired, existing)
+		if len(c.Update) != 2 {
+			t.Fatalf("%+v", c)
+		}
+		slices.SortFunc(c.Update, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+		return c.Update
+	}
 	// Two slices exchange an endpoint, ready or not: neither leaves its slice before it is in the other one.
 	for _, is := range []bool{true, false} {
 		existing := []*discoveryv1.EndpointSlice{ready("a", "10.0.0.1", "10.0.0.3"), ready("b", "10.0.0.2")}
@@ -348,14 +356,14 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 				s.Endpoints[i].Conditions.Ready = &is
 			}
 		}
-		first := Additive(desired, existing)
-		both := func(s *discoveryv1.EndpointSlice) bool {
+		first := both(desired, existing)
+		exchanges := func(s *discoveryv1.EndpointSlice) bool {
 			return len(s.Endpoints) == 2 && hasAddress(s, "10.0.0.1") && hasAddress(s, "10.0.0.2")
 		}
-		if !both(first[0]) || !both(first[1]) || len(desired[0].Endpoints) != 1 {
+		if !exchanges(first[0]) || !exchanges(first[1]) || len(desired[0].Endpoints) != 1 {
 			t.Errorf("ready %v: an exchange begins with %+v and %+v", is, first[0].Endpoints, first[1].Endpoints)
 		}
-		if second := Additive(desired, first); len(second[0].Endpoints) != 1 || len(second[1].Endpoints) != 1 {
+		if second := both(desired, first); len(second[0].Endpoints) != 1 || len(second[1].Endpoints) != 1 {
 			t.Errorf("ready %v: and ends with %+v and %+v", is, second[0].Endpoints, second[1].Endpoints)
 		}
 	}
@@ -365,7 +373,7 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 		s.Endpoints[0].Conditions.Ready = to(false)
 		return s
 	}
-	for i, s := range Additive(
+	for i, s := range both(
 		[]*discoveryv1.EndpointSlice{ready("a", "10.0.0.1"), unready("b", "10.0.0.1")},
 		[]*discoveryv1.EndpointSlice{unready("a", "10.0.0.1"), ready("b", "10.0.0.1")},
 	) {
@@ -379,7 +387,7 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 		s.Endpoints[0].Hostname = &hostname
 		return s
 	}
-	for i, s := range Additive(
+	for i, s := range both(
 		[]*discoveryv1.EndpointSlice{named("a", "db-1"), named("b", "db-0")},
 		[]*discoveryv1.EndpointSlice{named("a", "db-0"), named("b", "db-1")},
 	) {

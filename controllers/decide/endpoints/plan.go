@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -17,16 +18,18 @@ import (
 type Changes struct {
 	Create []*discoveryv1.EndpointSlice
 	Update []*discoveryv1.EndpointSlice // changed copies of existing slices, with their resourceVersion
+	Rest   []*discoveryv1.EndpointSlice // such copies of slices to delete, with the endpoints that are still to move
 	Delete []*discoveryv1.EndpointSlice
 }
 
-// Plan compares desired with existing slices and changes neither. Updates that take a ready endpoint or a port away
-// come last (C9). Latencies are measured from the trigger time, so an update has one only if its source changed
-// addresses or readiness, as in Kubernetes. A new slice has none: its endpoints may be older than the import.
+// Plan compares desired with existing slices and changes neither. An endpoint that moves stays where it is until the
+// slice that it moves to has it, and updates that take a ready endpoint or a port away come last (C9). Latencies are
+// measured from the trigger time, so an update has one only if its source changed addresses or readiness, as in
+// Kubernetes. A new slice has none: its endpoints may be older than the import.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
 	var removing []*discoveryv1.EndpointSlice
-	left := byName(existing)
+	left, moving := byName(existing), missing(desired, existing)
 	for _, d := range desired {
 		e := left[d.Name]
 		if e == nil {
@@ -36,6 +39,11 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 			continue
 		}
 		delete(left, d.Name)
+		if stay := staying(e, d, moving); len(stay) > 0 {
+			both := *d
+			both.Endpoints = slices.Concat(d.Endpoints, stay)
+			d = &both
+		}
 		if same(d, e) {
 			continue
 		}
@@ -51,40 +59,38 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	}
 	c.Update = append(c.Update, removing...)
 	for _, e := range existing {
-		if left[e.Name] != nil {
-			c.Delete = append(c.Delete, e)
+		if left[e.Name] == nil {
+			continue
 		}
-	}
-	return c
-}
-
-// Dispensable returns the changes that remove undesired slices although other slices could not be written. Ready
-// endpoints that a desired slice lacks yet stay (C9).
-func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
-	missing := missing(desired, existing)
-	for _, e := range Plan(desired, existing).Delete {
-		rest := e.DeepCopy()
-		delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
-		isReady := readyIn(e)
-		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
-			return !isReady(&ep) || !missing[backendOf(&ep, true)]
-		})
-		switch len(rest.Endpoints) {
+		switch stay := staying(e, &discoveryv1.EndpointSlice{}, moving); len(stay) {
 		case 0:
 			c.Delete = append(c.Delete, e)
 		case len(e.Endpoints): // all stay
 		default:
-			c.Update = append(c.Update, rest)
+			rest := e.DeepCopy()
+			delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
+			rest.Endpoints = stay
+			c.Rest = append(c.Rest, rest)
 		}
 	}
 	return c
 }
 
-// Additive returns desired, plus what writing it would take away: ports of the existing slices, and endpoints that
-// another slice is to have but does not have yet.
-func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	have, moving := byName(existing), missing(desired, existing)
-	out := slices.Clone(desired)
+// staying returns the endpoints of e that move to another slice than d.
+func staying(e, d *discoveryv1.EndpointSlice, moving map[backend]bool) []discoveryv1.Endpoint {
+	if len(moving) == 0 {
+		return nil
+	}
+	isReady, there := readyIn(e), backends(d)
+	return slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
+		b := backendOf(&ep, isReady(&ep))
+		return !moving[b] || there[b]
+	})
+}
+
+// WithPorts returns desired with the ports that existing slices have, so that writing it takes none away.
+func WithPorts(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	have, out := byName(existing), slices.Clone(desired)
 	for i, d := range desired {
 		e := have[d.Name]
 		if e == nil {
@@ -96,17 +102,11 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
-		isReady, arrived := readyIn(e), backends(d)
-		left := slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
-			b := backendOf(&ep, isReady(&ep))
-			return !moving[b] || arrived[b]
-		})
-		if len(ports) == 0 && len(left) == 0 {
-			continue
+		if len(ports) > 0 {
+			both := *d
+			both.Ports = slices.Concat(d.Ports, ports)
+			out[i] = &both
 		}
-		both := d.DeepCopy()
-		both.Ports, both.Endpoints = append(both.Ports, ports...), append(both.Endpoints, left...)
-		out[i] = both
 	}
 	return out
 }
@@ -126,12 +126,15 @@ func backendOf(e *discoveryv1.Endpoint, ready bool) backend {
 func missing(desired, existing []*discoveryv1.EndpointSlice) map[backend]bool {
 	have, out := byName(existing), map[backend]bool{}
 	for _, d := range desired {
-		var written map[backend]bool
-		if e := have[d.Name]; e != nil {
-			written = backends(e)
+		e := cmp.Or(have[d.Name], &discoveryv1.EndpointSlice{})
+		if slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint) {
+			continue
 		}
+		written := backends(e)
 		for b := range backends(d) {
-			out[b] = out[b] || !written[b]
+			if !written[b] {
+				out[b] = true
+			}
 		}
 	}
 	return out
