@@ -48,7 +48,8 @@ type Source struct {
 	Revision  int64 // of the record or page
 	hubv1alpha1.EndpointGroup
 	// NoTraffic keeps kube-proxy from using the slice (T2). DNS still answers with it.
-	NoTraffic bool
+	NoTraffic  bool
+	Unselected bool // no entry of the preference selects its cluster
 	// Withheld lists the ports that this source must not serve.
 	Withheld map[clusterset.PortKey]bool
 	// Published holds the published conditions of endpoints that this cluster made not ready.
