@@ -187,7 +187,7 @@ func (src *Source) importPorts(m *conflict.Merged) map[string]bool {
 	return out
 }
 
-// count returns the endpoints of a source, without those that end: a rollout makes no tier look ill.
+// count returns the endpoints of a source, without those that end. In a rollout, those that start count as not ready.
 func (src *Source) count() (c count) {
 	add := func(isReady, terminating *bool) {
 		switch {

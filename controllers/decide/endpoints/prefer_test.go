@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,22 +182,33 @@ func TestT2EachPortGoesItsOwnWay(t *testing.T) {
 	}
 }
 
-// TestT2ARolloutChangesNothing: the old endpoints of a Service end while the new ones are ready.
-func TestT2ARolloutChangesNothing(t *testing.T) {
+// TestT2OfARolloutWhatStartsCountsAndWhatEndsDoesNot: 8 endpoints stay ready. A percentage that the new ones are to
+// reach as well moves the traffic.
+func TestT2OfARolloutWhatStartsCountsAndWhatEndsDoesNot(t *testing.T) {
 	names := keyed(map[string]string{"http": "http"})
-	m := &conflict.Merged{
-		Preference: "cluster=b,cluster=c", MinReady: "75%",
-		Names: map[string]map[clusterset.PortKey]string{"b": names, "c": names},
-	}
-	b := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
-	b.Native, b.Endpoints = nil, nil
-	for i := range 8 {
-		b.Endpoints = append(b.Endpoints, hubv1alpha1.Endpoint{Ready: to(i < 4), Terminating: to(i >= 4)})
-	}
-	sources := []*Source{b, serving("c", discoveryv1.AddressTypeIPv4, true, "http")}
-	out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
-	if out[0].NoTraffic || !out[1].NoTraffic {
-		t.Errorf("b has no traffic: %v; c has none: %v", out[0].NoTraffic, out[1].NoTraffic)
+	for _, c := range []struct {
+		ending, starting int
+		minReady         clusterset.MinReady
+		stays            bool
+	}{
+		{8, 0, "75%", true}, {8, 0, "8", true},
+		{0, 5, "75%", false}, {0, 5, "61%", true}, {0, 5, "8", true}, {0, 5, "", true},
+	} {
+		m := &conflict.Merged{
+			Preference: "cluster=b,cluster=c", MinReady: c.minReady,
+			Names: map[string]map[clusterset.PortKey]string{"b": names, "c": names},
+		}
+		b := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
+		b.Native, b.Endpoints = nil, slices.Concat(
+			slices.Repeat([]hubv1alpha1.Endpoint{{}}, 8),
+			slices.Repeat([]hubv1alpha1.Endpoint{{Ready: to(false), Terminating: to(true)}}, c.ending),
+			slices.Repeat([]hubv1alpha1.Endpoint{{Ready: to(false)}}, c.starting),
+		)
+		sources := []*Source{b, serving("c", discoveryv1.AddressTypeIPv4, true, "http")}
+		out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
+		if out[0].NoTraffic == c.stays || out[1].NoTraffic != c.stays {
+			t.Errorf("%+v: b has no traffic: %v; c has none: %v", c, out[0].NoTraffic, out[1].NoTraffic)
+		}
 	}
 }
 
