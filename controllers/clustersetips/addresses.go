@@ -210,7 +210,8 @@ func (a *Addresses) fresh(
 	if v.Pools[f] || slices.ContainsFunc(v.ranges, ofFamily) { // else nobody has asked for such ranges
 		a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf(
 			"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address. "+
-				"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+				"See condition BlocksGranted of the ClusterSet, or add a ServiceCIDR labelled %s=%s.",
+			f, ipam.LabelVIPs, ipam.Shared))
 	}
 	return none, nil
 }

@@ -41,8 +41,11 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 		var messages []string
 		for _, r := range plan.Refused {
 			messages = append(messages, fmt.Sprintf("%s: %v", r.Member, r.Err))
-			if errors.Is(r.Err, ipam.ErrFull) {
+			switch {
+			case errors.Is(r.Err, ipam.ErrFull):
 				c.Reason = "PoolsFull"
+			case errors.Is(r.Err, errUnreadable):
+				c.Reason = "PropertyInvalid"
 			}
 		}
 		slices.Sort(messages)

@@ -4,6 +4,7 @@
 package grants
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -106,12 +107,21 @@ func Decide(f Facts) Plan {
 				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: prefix, Use: use})
 			}
 		}
-		if eligible(v, p, &r) {
-			in.Asks = append(in.Asks, asks(p, &r, pools)...)
+		if !eligible(v, p) {
+			continue
+		}
+		for _, ask := range asks(p, &r, pools) {
+			switch {
+			case len(r.Unreadable) > 0 && ask.Blocks > 0:
+				err := fmt.Errorf("%w: %s", errUnreadable, r.Unreadable[0])
+				plan.Refused = append(plan.Refused, ipam.AskRefused{Member: p.Name, Family: ask.Family, Err: err})
+			case r.complete():
+				in.Asks = append(in.Asks, ask)
+			}
 		}
 	}
 	carved := ipam.Carve(in)
-	plan.Refused = carved.Refused
+	plan.Refused = append(plan.Refused, carved.Refused...)
 	if plan.Waiting = f.Paused && len(carved.Grants) > 0; plan.Waiting {
 		carved.Grants = nil
 	}
@@ -124,10 +134,12 @@ func Decide(f Facts) Plan {
 	return plan
 }
 
-// eligible reports whether a member gets blocks: the mode uses them, all that the member has reported can be read, and
-// it is not leaving.
-func eligible(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile, r *Reported) bool {
-	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared && r.complete() &&
+// errUnreadable is why a member gets no block that has a property that cannot be used. What it wraps says all.
+var errUnreadable = errors.New("a property cannot be read")
+
+// eligible reports whether a member may get blocks: the mode uses them, and it is not leaving.
+func eligible(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile) bool {
+	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared &&
 		p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == ""
 }
 

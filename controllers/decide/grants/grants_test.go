@@ -321,6 +321,18 @@ func TestV2PropertiesThatAreRefused(t *testing.T) {
 		if got := blocks(plan.Blocks); got != "east 10.200.0.0/24" {
 			t.Errorf("%.40s: %s", told, got)
 		}
+		granted := meta.FindStatusCondition(plan.Conditions, hubv1alpha1.ConditionBlocksGranted)
+		if got := condition(&plan, granted.Type); got != "False/PropertyInvalid" || len(plan.Refused) != 1 ||
+			!strings.Contains(granted.Message, "liar: a property cannot be read") ||
+			!strings.Contains(granted.Message, want) {
+			t.Errorf("%.40s: %s, %+v", told, got, granted)
+		}
+	}
+	unwanted := member("liar", 1, "vip-blocks:ipv4=0", "pod-ranges:x")
+	plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/16"}),
+		Profiles: []inventoryv1alpha1.ClusterProfile{unwanted}})
+	if got := condition(&plan, hubv1alpha1.ConditionBlocksGranted); got != "True/Granted" {
+		t.Errorf("a member that asks for no block: %s", got)
 	}
 	told := Read(member("twice", 1, "vip-blocks:ipv4=1", "vip-blocks:ipv4=9", "other:x").Status.Properties)
 	if told.Wanted.IPv4 != 1 || len(told.Unreadable) != 1 {

@@ -294,6 +294,8 @@ func pools(w *World) (out []Hit) {
 	for _, c := range plan.Conditions {
 		switch {
 		case c.Status != metav1.ConditionFalse:
+		case c.Reason == "PropertyInvalid": // the ClusterSet is right
+			out = append(out, Hit{On: c.Reason, Detail: said(&c), Level: report.Warning})
 		case c.Type == hubv1alpha1.ConditionPoolsValid:
 			add(report.Error, c.Reason, "%s", said(&c))
 		default: // then VIPs come from labelled ServiceCIDRs, or from the cluster's own ranges
