@@ -127,9 +127,8 @@ func Decide(f Facts) Plan {
 	}
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, reported)
-	blocks := slices.Concat(in.Granted, parse(plan.Granted))
-	plan.Pools = countPools(v, pools, blocks, in.Known)
-	plan.PoolOverlaps = poolOverlaps(pools, in.Known, blocks)
+	plan.Pools = countPools(v, pools, in.Granted, in.Known)
+	plan.PoolOverlaps = poolOverlaps(pools, in.Known, in.Granted)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }

@@ -438,6 +438,12 @@ var faults = []struct {
 		s.Hub.Profiles[0].Status.Properties = append(s.Hub.Profiles[0].Status.Properties,
 			inventoryv1alpha1.Property{Name: clusterset.PropertyPodRanges, Value: "10.0.0.0/8,10.1.0.0/16"})
 	}, "! the pools of VIPs are not as they should be (PropertyInvalid): east: a property cannot be read: pod-", ""},
+	{"the hub's controller waits", notName, func(s *snapshot.Snapshot) {
+		s.Hub.Sets[0].Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
+		s.Hub.Sets[0].Spec.VIPs.Pools = []string{"10.240.0.0/16"}
+		s.Hub.Sets[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionBlocksGranted,
+			Status: metav1.ConditionFalse, Reason: "Waiting", Message: "The hub controller has just started."}}
+	}, "! the pools of VIPs are not as they should be (Waiting): The hub controller has just started", ""},
 }
 
 // nodeCache is NodeLocal DNSCache with a configuration of its own.

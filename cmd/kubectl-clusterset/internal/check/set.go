@@ -291,10 +291,14 @@ func pools(w *World) (out []Hit) {
 			Do: report.AtHub("kubectl -n " + set.Namespace + " edit clusterset " + set.Name)})
 	}
 	plan := grants.Decide(grants.Facts{Set: set, Profiles: w.Hub.Profiles})
+	is := meta.FindStatusCondition(set.Status.Conditions, hubv1alpha1.ConditionBlocksGranted)
+	if is != nil && is.Reason == "Waiting" { // the plan knows no reason to wait
+		plan.Conditions = append(plan.Conditions, *is)
+	}
 	for _, c := range plan.Conditions {
 		switch {
 		case c.Status != metav1.ConditionFalse:
-		case c.Reason == "PropertyInvalid": // the ClusterSet is right
+		case c.Reason == "Waiting" || c.Reason == "PropertyInvalid": // the ClusterSet is right
 			out = append(out, Hit{On: c.Reason, Detail: said(&c), Level: report.Warning})
 		case c.Type == hubv1alpha1.ConditionPoolsValid:
 			add(report.Error, c.Reason, "%s", said(&c))
