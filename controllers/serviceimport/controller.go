@@ -53,7 +53,10 @@ func New(c Config) kube.Controller {
 					return r.requestsForRecords(ctx, &client.ListOptions{})
 				},
 			},
-			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
+			{
+				Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice,
+				Alike: r.isOwnWrite,
+			},
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: others, Ahead: r.changed},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointPage{}, Requests: others, Ahead: r.changed},
 			{

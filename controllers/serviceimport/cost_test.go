@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -237,5 +238,45 @@ func TestAllocationsForOneEndpoint(t *testing.T) {
 	}
 	if one, many := allocations(1), allocations(200); many > 1.4*one { // listing costs one for each slice
 		t.Errorf("%v allocations with 200 exporting clusters, %v with one", many, one)
+	}
+}
+
+// TestOwnWritesOfEndpointsCauseNoPass, but what others make of them afterwards does.
+func TestOwnWritesOfEndpointsCauseNoPass(t *testing.T) {
+	c := newCrowd(t, 3)
+	controller := New(c.Config)
+	c.reconciler = controller.Reconciler.(*reconciler)
+	for range 3 {
+		c.pass(t)
+	}
+	i := slices.IndexFunc(controller.Watches, func(w kube.Watch) bool {
+		return reflect.TypeOf(w.Object) == reflect.TypeFor[*discoveryv1.EndpointSlice]()
+	})
+	causesPass := func(was, is client.Object) bool {
+		w := controller.Watches[i]
+		return (w.Alike == nil || !w.Alike(was, is)) && len(w.Requests(t.Context(), is)) > 0
+	}
+	before := maps.Clone(c.local.objects[reflect.TypeFor[discoveryv1.EndpointSlice]()])
+	c.change(0)
+	c.pass(t)
+	changed := 0
+	for name, is := range c.local.objects[reflect.TypeFor[discoveryv1.EndpointSlice]()] {
+		was := before[name]
+		if was.GetResourceVersion() == is.GetResourceVersion() {
+			continue
+		}
+		changed++
+		if causesPass(was, is) {
+			t.Errorf("the agent's own write of %s causes a pass", name.Name)
+		}
+		edited, recreated := is.DeepCopyObject().(client.Object), is.DeepCopyObject().(client.Object)
+		edited.SetResourceVersion("9" + is.GetResourceVersion())
+		recreated.SetUID("another")
+		if !causesPass(is, edited) || !causesPass(is, recreated) {
+			t.Errorf("what others make of %s causes no pass", name.Name)
+		}
+	}
+	if changed != 2 {
+		t.Errorf("%d slices changed, want the imported one and its traffic slice", changed)
 	}
 }

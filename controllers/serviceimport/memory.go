@@ -34,6 +34,9 @@ type unseen struct {
 	at      time.Time        // of the last write
 }
 
+// lookAgain is how soon the cache is asked again for a write.
+const lookAgain = 50 * time.Millisecond
+
 // write is the version of an object that a write made; "" if it deleted the object.
 type write struct {
 	uid     types.UID
@@ -52,7 +55,17 @@ func (m *memory) wrote(name types.NamespacedName, o client.Object, version strin
 	u.objects[o.GetName()], u.at = write{o.GetUID(), version}, now
 }
 
-// lags returns how long to wait until the cache shows what passes have written; 0 if it does, or has not for too long.
+// isOwnWrite is the Alike of EndpointSlices: with many exporters, a pass for each write of a pass would cost more than
+// all others.
+func (m *memory) isOwnWrite(_, is client.Object) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.unseen[kube.ImportOf(is)]
+	return u != nil && u.objects[is.GetName()] == write{is.GetUID(), is.GetResourceVersion()}
+}
+
+// lags returns when to look again whether the cache shows what passes have written, because no event says so
+// (isOwnWrite); 0 if it does, or has not for too long.
 func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,12 +88,11 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 		order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), w.version)
 		return w.version != "" && (err != nil || order >= 0)
 	})
-	wait := u.at.Add(kube.ShowsSoon).Sub(now)
-	if len(u.objects) == 0 || wait <= 0 {
+	if len(u.objects) == 0 || !now.Before(u.at.Add(kube.ShowsSoon)) {
 		delete(m.unseen, s.name)
 		return 0
 	}
-	return wait
+	return lookAgain
 }
 
 // forget drops a name whose namespace is gone.

@@ -70,7 +70,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if wait := r.lags(&s, r.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil // the event of the write comes sooner
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if again, done, err := r.followEndpoints(ctx, &s); done || err != nil {
 		return reconcile.Result{RequeueAfter: again}, err
