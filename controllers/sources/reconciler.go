@@ -43,6 +43,9 @@ type Reconciler struct {
 	mu           sync.Mutex
 	observations map[string]liveness.Observation // by cluster ID
 	silence      liveness.CommonSilence
+	stored       []coordinationv1.Lease      // this member's own for the others, as last listed
+	renewals     map[string]liveness.Renewal // by cluster ID, as the hub last showed them
+	listed       time.Time                   // when both were
 	held         bool
 	members      map[string]*member // by cluster ID
 	rounded      time.Time          // begin of the last round
@@ -150,11 +153,12 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		return reconcile.Result{RequeueAfter: time.Second}, err
 	}
 	hub := limits.View(ownRenewal, r.Now())
-	until, err := r.observedUntil(ctx, spec, hub, limits)
+	renewal := liveness.RenewalOf(onHub)
+	until, err := r.observedUntil(ctx, cluster, renewal, spec, hub, limits)
 	if err != nil || cluster == r.Cluster {
 		return reconcile.Result{}, err
 	}
-	o := r.observe(cluster, stored, hub, until, liveness.RenewalOf(onHub), limits)
+	o := r.observe(cluster, stored, hub, until, renewal, limits)
 	wait := again(o, load(stored), hub, limits)
 	var state liveness.State
 	var in time.Duration
@@ -196,39 +200,58 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 	return len(records.Items) > 0, err
 }
 
-// observedUntil returns until when silence counts. It reports the beginning of a common silence.
-func (r *Reconciler) observedUntil(
-	ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.HubView, l liveness.Limits,
-) (time.Time, error) {
+// list reads all Leases that tell of a common silence, if they were not read within the last second: two observations
+// of each member in ten seconds would cost as much as all else with 200 members.
+func (r *Reconciler) list(ctx context.Context, now time.Time) error {
+	if now.Sub(r.listed).Abs() < time.Second {
+		return nil
+	}
 	stored, err := kube.Sources(ctx, r.Local)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	var onHub coordinationv1.LeaseList
 	if err := r.Hub().
 		List(ctx, &onHub, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return time.Time{}, err
+		return err
 	}
-	renewals := map[string]liveness.Renewal{}
+	r.stored, r.renewals, r.listed = stored, make(map[string]liveness.Renewal, len(onHub.Items)), now
 	for i := range onHub.Items {
-		renewals[onHub.Items[i].Name] = liveness.RenewalOf(&onHub.Items[i])
+		r.renewals[onHub.Items[i].Name] = liveness.RenewalOf(&onHub.Items[i])
 	}
+	return nil
+}
+
+// observedUntil returns until when silence counts after a renewal of one member. It reports the beginning of a common
+// silence.
+func (r *Reconciler) observedUntil(
+	ctx context.Context,
+	cluster string,
+	renewal liveness.Renewal,
+	spec hubv1alpha1.LeaseSpec,
+	hub liveness.HubView,
+	l liveness.Limits,
+) (time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.list(ctx, hub.Now); err != nil {
+		return time.Time{}, err
+	}
+	r.renewals[cluster] = renewal
 	if spec.MostSilent == hubv1alpha1.MostSilentExpire {
 		r.held = false
 		return hub.SeenUntil, nil
 	}
 	others := map[string]liveness.Observation{}
-	for i := range stored {
-		cluster := stored[i].Labels[liveness.LabelSource]
+	for i := range r.stored {
+		cluster := r.stored[i].Labels[liveness.LabelSource]
 		o, known := r.observations[cluster]
 		if !known {
-			o = load(&stored[i])
+			o = load(&r.stored[i])
 		}
 		others[cluster] = o
 	}
-	until := r.silence.ObservedUntil(hub, others, renewals, l)
+	until := r.silence.ObservedUntil(hub, others, r.renewals, l)
 	held := until.Before(hub.SeenUntil)
 	if held != r.held {
 		log.FromContext(ctx).
