@@ -69,12 +69,19 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	if allowed {
 		return r.waitForRevocation(profile), nil
 	}
-	// The member may have created records until now, and may have deleted some of them.
-	if _, err := r.record(ctx, id, metav1.NewTime(at.Add(margin))); err != nil {
-		return reconcile.Result{}, err
-	}
 	records, err := r.listRecords(ctx, id)
 	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// The member may have created records until now, and may have deleted some of them. Another API server of the hub,
+	// with another clock, may have dated those that are left.
+	ended := at.Add(margin)
+	for i := range records {
+		if after := records[i].CreationTimestamp.Add(time.Second); after.After(ended) {
+			ended = after
+		}
+	}
+	if _, err := r.record(ctx, id, metav1.NewTime(ended)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.deleteRecords(ctx, id, records); err != nil {
@@ -174,7 +181,8 @@ func (r *reconciler) mayWrite(ctx context.Context, id string) (allowed bool, at 
 	return review.Status.Allowed, at, err
 }
 
-// listRecords returns name and UID of a member's records. It does not read the cache, because none may be missed.
+// listRecords returns name, UID and creation of a member's records. It does not read the cache, because none may be
+// missed.
 func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
@@ -182,7 +190,8 @@ func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.P
 		err := kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
 			if clusterset.RecordOwner(kind, o.GetName()) == id {
 				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-					Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}}
+					Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+					CreationTimestamp: o.GetCreationTimestamp()}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
 				out = append(out, record)
 			}
