@@ -201,7 +201,6 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if err := r.reportLost(ctx, s, &found); err != nil {
 		return 0, err
 	}
-	r.keepTraffic(p, sources, want)
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(unwritten, failed)

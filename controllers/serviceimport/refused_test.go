@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,6 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -274,80 +272,6 @@ func TestS4TheCopySaysWhatIsRefused(t *testing.T) {
 		if before := m.writes; m.pass() != nil || m.writes != before {
 			t.Errorf("%s: a pass without a change wrote %d times", step.what, m.writes-before)
 		}
-	}
-}
-
-// TestT2TrafficStaysWhereItIsWhileSlicesOfABetterTierAreRefused: all of it, or that of a port, and it follows its
-// cluster. It goes once those slices are written, or at once if the preference excludes the cluster.
-func TestT2TrafficStaysWhereItIsWhileSlicesOfABetterTierAreRefused(t *testing.T) {
-	for what, refusal := range map[string]error{
-		"a quota":   apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota")),
-		"a policy":  apierrors.NewInvalid(schema.GroupKind{}, "x", nil),
-		"no answer": apierrors.NewTimeoutError("the server did not answer", 1),
-	} {
-		for _, numbers := range [][]int32{{80}, {80, 81}} { // of c; b has the first one
-			m := newMember(t)
-			m.Addresses = &ranges{}
-			export := func(cluster, address string, numbers ...int32) {
-				m.publish(cluster, address)
-				m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
-					rec.Spec.Preference, rec.Spec.Ports, rec.Spec.Endpoints[0].Ports = "cluster=b,any", nil, nil
-					for _, n := range numbers {
-						rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.ServicePort{
-							Name: fmt.Sprint("p", n), Protocol: corev1.ProtocolTCP, Port: n,
-						})
-						rec.Spec.Endpoints[0].Ports = append(rec.Spec.Endpoints[0].Ports, hubv1alpha1.EndpointPort{
-							Protocol: corev1.ProtocolTCP, Port: n, Target: &n,
-						})
-					}
-				})
-			}
-			carries := func(cluster, address string, ports int) {
-				t.Helper()
-				slice := m.traffic()[cluster]
-				if slice == nil && ports > 0 || slice != nil && (len(slice.Ports) != ports ||
-					slice.Endpoints[0].Addresses[0] != address) {
-					t.Errorf("%s, %d ports: cluster %s has %+v, want %d of %s", what, len(numbers), cluster, slice,
-						ports, address)
-				}
-			}
-			export("c", "10.3.0.1", numbers...)
-			m.mustPass()
-			export("b", "10.2.0.1", 80)
-			m.refuseWrites(func(o client.Object) error {
-				if slice, is := o.(*discoveryv1.EndpointSlice); is && sourceCluster(slice) == "b" {
-					return refusal
-				}
-				return nil
-			})
-			for range 3 {
-				if err := m.pass(); !errors.Is(err, refusal) {
-					t.Fatalf("%s: %v", what, err)
-				}
-				carries("b", "", 0)
-				carries("c", "10.3.0.1", len(numbers))
-				m.later += endpoints.Hysteresis
-			}
-			m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = "10.3.0.2" })
-			_ = m.pass()
-			carries("c", "10.3.0.2", len(numbers))
-			m.Local = m.local
-			m.mustPass()
-			carries("b", "10.2.0.1", 1)
-			carries("c", "10.3.0.2", len(numbers)-1)
-		}
-	}
-	m := newMember(t)
-	m.Addresses = &ranges{}
-	m.publish("c", "10.3.0.1")
-	m.mustPass()
-	m.publish("b", "10.2.0.1")
-	for _, cluster := range []string{"b", "c"} {
-		m.editRecord(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Preference = "cluster=b" })
-	}
-	m.refuse = apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota"))
-	if err := m.pass(); !errors.Is(err, m.refuse) || m.traffic()["c"] != nil {
-		t.Errorf("%v: an excluded cluster has %+v", err, m.traffic()["c"])
 	}
 }
 

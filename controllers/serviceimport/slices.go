@@ -61,28 +61,6 @@ func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 	return errors.Join(errs...)
 }
 
-// keepTraffic keeps what carries the traffic as long as a projection that is to carry it could not be written (T2): the
-// ports of projections, and those of sources that another tier replaces. They follow their sources.
-func (r *reconciler) keepTraffic(p *slicePlan, sources []*endpoints.Source, want *endpoints.Import) {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(p.unwritten)), endpoints.IsProjection) {
-		return
-	}
-	var replaced []*discoveryv1.EndpointSlice
-	for _, src := range sources {
-		if carrying := *src; src.NoTraffic && !src.Unselected {
-			carrying.NoTraffic = false
-			replaced = append(replaced, endpoints.Desired(&carrying, want))
-		}
-	}
-	set := &p.projected
-	for _, d := range endpoints.Projections(replaced, want, r.Gateways()) {
-		if slices.ContainsFunc(set.existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == d.Name }) {
-			set.desired = append(set.desired, d)
-		}
-	}
-	set.desired = endpoints.WithPorts(set.desired, set.existing)
-}
-
 // removeSlices writes the rest: it removes endpoints that have moved, slices without a source and, unless the derived
 // Service waits, ports that nobody exposes. The error has all that the API server refused.
 func (r *reconciler) removeSlices(ctx context.Context, p *slicePlan, waits bool) error {

@@ -48,8 +48,7 @@ type Source struct {
 	Revision  int64 // of the record or page
 	hubv1alpha1.EndpointGroup
 	// NoTraffic keeps kube-proxy from using the slice (T2). DNS still answers with it.
-	NoTraffic  bool
-	Unselected bool // no entry of the preference selects its cluster
+	NoTraffic bool
 	// Withheld lists the ports that this source must not serve.
 	Withheld map[clusterset.PortKey]bool
 	// Published holds the published conditions of endpoints that this cluster made not ready.

@@ -163,7 +163,7 @@ func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source
 	}
 	out := *s
 	if !some {
-		out.NoTraffic, out.Unselected = true, !slices.Contains(selected, true)
+		out.NoTraffic = true
 		return &out
 	}
 	out.Withheld = map[clusterset.PortKey]bool{}
