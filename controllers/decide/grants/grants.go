@@ -111,17 +111,16 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		for _, ask := range asks(p, &r, pools) {
-			switch {
-			case len(r.Unreadable) > 0 && ask.Blocks > 0:
-				err := fmt.Errorf("%w: %s", errUnreadable, r.Unreadable[0])
-				plan.Refused = append(plan.Refused, ipam.AskRefused{Member: p.Name, Family: ask.Family, Err: err})
-			case r.complete():
+			if len(r.Unreadable) > 0 {
+				ask.Refused = fmt.Errorf("%w: %s", errUnreadable, r.Unreadable[0])
+			}
+			if ask.Refused != nil || r.complete() {
 				in.Asks = append(in.Asks, ask)
 			}
 		}
 	}
 	carved := ipam.Carve(in)
-	plan.Refused = append(plan.Refused, carved.Refused...)
+	plan.Refused = carved.Refused
 	if plan.Waiting = f.Paused && len(carved.Grants) > 0; plan.Waiting {
 		carved.Grants = nil
 	}

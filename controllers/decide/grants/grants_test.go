@@ -328,11 +328,13 @@ func TestV2PropertiesThatAreRefused(t *testing.T) {
 			t.Errorf("%.40s: %s, %+v", told, got, granted)
 		}
 	}
-	unwanted := member("liar", 1, "vip-blocks:ipv4=0", "pod-ranges:x")
-	plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/16"}),
-		Profiles: []inventoryv1alpha1.ClusterProfile{unwanted}})
-	if got := condition(&plan, hubv1alpha1.ConditionBlocksGranted); got != "True/Granted" {
-		t.Errorf("a member that asks for no block: %s", got)
+	for n, want := range []string{"True/Granted", "True/Granted", "False/PropertyInvalid"} {
+		wants := member("liar", 1, fmt.Sprintf("vip-blocks:ipv4=%d", n), "pod-ranges:x")
+		plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/16"}, "liar 10.200.0.0/24"),
+			Profiles: []inventoryv1alpha1.ClusterProfile{wants}})
+		if got := condition(&plan, hubv1alpha1.ConditionBlocksGranted); got != want {
+			t.Errorf("a member that has a block and asks for %d: %s, want %s", n, got, want)
+		}
 	}
 	told := Read(member("twice", 1, "vip-blocks:ipv4=1", "vip-blocks:ipv4=9", "other:x").Status.Properties)
 	if told.Wanted.IPv4 != 1 || len(told.Unreadable) != 1 {

@@ -33,6 +33,8 @@ type Ask struct {
 	Family corev1.IPFamily
 	Blocks int
 	Since  time.Time
+
+	Refused error // why it gets none of those that it lacks
 }
 
 // Carving is the input of Carve.
@@ -96,7 +98,10 @@ func Carve(in Carving) Carved {
 		if refused[t.owner()] {
 			continue
 		}
-		p, err := allocate(in.Pools, taken, last, t.Family, in.length(t.Family))
+		p, err := netip.Prefix{}, t.Refused
+		if err == nil {
+			p, err = allocate(in.Pools, taken, last, t.Family, in.length(t.Family))
+		}
 		if err != nil {
 			refused[t.owner()] = true
 			out.Refused = append(out.Refused, AskRefused{Member: t.Member, Family: t.Family, Err: err})
