@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -113,8 +114,8 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	}
 	given := f.cluster != ""
 	kinds, err := waitForKinds(ctx, logger, local, f.probes)
-	if err == nil && !given {
-		f.cluster, err = waitForID(ctx, logger, local, kinds, f.probes)
+	if err == nil {
+		f.cluster, err = waitForID(ctx, logger, local, kinds, f.probes, f.cluster)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -170,10 +171,10 @@ func agentOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 	return o
 }
 
-// waitForID waits until this cluster has a valid ID, and serves probes meanwhile, as waitForKinds does. It fails if ctx
-// ends, or if probes cannot be served.
+// waitForID waits until this cluster has a valid ID, which given does not contradict, and serves probes meanwhile, as
+// waitForKinds does. It fails if ctx ends, or if probes cannot be served.
 func waitForID(
-	ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper, probes string,
+	ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper, probes, given string,
 ) (string, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
@@ -183,22 +184,33 @@ func waitForID(
 	}
 	logger = logger.WithValues("remedy", "kubectl clusterset doctor")
 	return waitFor(ctx, logger, probes, "this cluster's ID", func(ctx context.Context) (string, error) {
-		return clusterID(ctx, c)
+		return clusterID(ctx, c, given)
 	})
 }
 
-// clusterID returns the cluster's ClusterProperty, or else the UID of kube-system (K2149).
-func clusterID(ctx context.Context, c client.Reader) (string, error) {
+// clusterID returns the given ID, or else the cluster's ClusterProperty, or else the UID of kube-system (K2149). It
+// fails if this cluster is a member with another ID than the given one: with that, a leader would not work.
+func clusterID(ctx context.Context, c client.Reader, given string) (string, error) {
 	property, err := kube.Property(ctx, c, clusterset.PropertyID)
 	switch {
 	case meta.IsNoMatchError(err): // the agent waits for the kind
+	case given != "" && apierrors.IsForbidden(err): // the Membership says so
 	case err != nil:
 		return "", fmt.Errorf("reading this cluster's ID failed: %w", err)
-	case property != nil:
+	case property == nil:
+	case given == "":
 		if err := clusterset.CheckID(property.Spec.Value); err != nil {
 			return "", fmt.Errorf("ClusterProperty %s: %w", clusterset.PropertyID, err)
 		}
 		return property.Spec.Value, nil
+	case property.Spec.Value != given: // without membership, the Membership says so
+		if set, err := kube.Property(ctx, c, clusterset.PropertySet); err != nil || set != nil {
+			return "", fmt.Errorf("ClusterProperty %s is %q, and --cluster-id is %q: remove that argument from the "+
+				"agent's Deployment, or leave first", clusterset.PropertyID, property.Spec.Value, given)
+		}
+	}
+	if given != "" {
+		return given, nil
 	}
 	var ns corev1.Namespace
 	if err := c.Get(ctx, types.NamespacedName{Name: "kube-system"}, &ns); err != nil {

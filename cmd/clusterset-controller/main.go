@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -180,24 +181,29 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 	})
 }
 
-// waitFor tries until it succeeds, and serves probes meanwhile. It fails if ctx ends, or if probes cannot be served.
+// waitFor tries until it succeeds, and serves probes meanwhile, with the reason. It fails if ctx ends, or if probes
+// cannot be served.
 func waitFor[T any](
 	ctx context.Context, logger logr.Logger, probes, what string, try func(context.Context) (T, error),
 ) (found T, err error) {
-	stop, err := serveProbes(probes)
+	var reason atomic.Value
+	reason.Store("no answer yet")
+	stop, err := serveProbes(probes, func() string { return fmt.Sprintf("waiting for %s: %v", what, reason.Load()) })
 	if err != nil {
 		return found, err
 	}
 	defer stop()
 	err = kube.Await(ctx, logger, what, time.Minute, func(ctx context.Context) (err error) {
-		found, err = try(ctx)
+		if found, err = try(ctx); err != nil {
+			reason.Store(err.Error())
+		}
 		return err
 	})
 	return found, err
 }
 
-// serveProbes serves /healthz, and a /readyz that fails, until stop is called.
-func serveProbes(address string) (stop func(), err error) {
+// serveProbes serves /healthz, and a /readyz that fails with why, until stop is called.
+func serveProbes(address string, why func() string) (stop func(), err error) {
 	if address == "0" || address == "" {
 		return func() {}, nil
 	}
@@ -208,7 +214,7 @@ func serveProbes(address string) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "waiting for the API server, its kinds and a cluster ID", http.StatusServiceUnavailable)
+		http.Error(w, why(), http.StatusServiceUnavailable)
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(listener) }()

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,7 +157,7 @@ func TestStartWaitsForTheID(t *testing.T) {
 	var got string
 	go func() {
 		var err error
-		got, err = waitForID(t.Context(), logr.Discard(), &rest.Config{Host: api.URL}, kinds, probes)
+		got, err = waitForID(t.Context(), logr.Discard(), &rest.Config{Host: api.URL}, kinds, probes, "")
 		done <- err
 	}()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -168,5 +172,80 @@ func TestStartWaitsForTheID(t *testing.T) {
 	id.Store(new("east"))
 	if err := <-done; err != nil || got != "east" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestAnAgentWithAnotherIDThanTheMembersNeverLeads: it would refuse to work, and a rollout would end those that do. It
+// is not ready and says why. In a cluster that is no member, it leads, and its Membership says what differs.
+func TestAnAgentWithAnotherIDThanTheMembersNeverLeads(t *testing.T) {
+	var left, leads atomic.Bool
+	const kinds = `{"kind": "APIResourceList", "groupVersion": %q, "resources": [
+		{"name": %q, "kind": %q, "namespaced": %t}]}`
+	const property = `{"kind": "ClusterProperty", "apiVersion": "about.k8s.io/v1beta1", "spec": {"value": %q}}`
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch path := req.URL.Path; {
+		case path == "/apis/hub.clusterset-dns.io/v1alpha1":
+			fmt.Fprintf(w, kinds, "hub.clusterset-dns.io/v1alpha1", "serviceexportrecords", "ServiceExportRecord", true)
+		case path == "/apis/coordination.k8s.io/v1":
+			fmt.Fprintf(w, kinds, "coordination.k8s.io/v1", "leases", "Lease", true)
+		case path == "/apis/about.k8s.io/v1beta1":
+			fmt.Fprintf(w, kinds, "about.k8s.io/v1beta1", "clusterproperties", "ClusterProperty", false)
+		case strings.HasSuffix(path, "/cluster.clusterset.k8s.io"):
+			fmt.Fprintf(w, property, "east")
+		case strings.HasSuffix(path, "/clusterset.k8s.io") && !left.Load():
+			fmt.Fprintf(w, property, "blue")
+		case strings.Contains(path, "/clusterset.k8s.io"), strings.Contains(path, "/leases"):
+			leads.Store(leads.Load() || strings.Contains(path, "/leases"))
+			http.NotFound(w, req)
+		default:
+			fmt.Fprint(w, `{}`)
+		}
+	}))
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"current-context": "x", "contexts": [{"name": "x", "context":
+		{"cluster": "x"}}], "clusters": [{"name": "x", "cluster": {"server": %q}}]}`, api.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	probes := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- agentCommand(ctx, logr.Discard(), []string{"--cluster-id=west", "--kubeconfig=" + kubeconfig,
+			"--hub-kubeconfig=/none", "--hub-namespace=blue", "--metrics-bind-address=0",
+			"--health-probe-bind-address=" + probes})
+	}()
+	why := ""
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(why, `"east"`); time.Sleep(10 * time.Millisecond) {
+		if leads.Load() || time.Now().After(deadline) {
+			t.Fatalf("leads: %v; /readyz: %s", leads.Load(), why)
+		}
+		if r, err := http.Get("http://" + probes + "/readyz"); err == nil {
+			text, _ := io.ReadAll(r.Body)
+			r.Body.Close()
+			why = fmt.Sprint(r.StatusCode, string(text))
+		}
+	}
+	if !strings.HasPrefix(why, "503") || !strings.Contains(why, `"west"`) {
+		t.Errorf("/readyz: %s", why)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	left.Store(true)
+	cfg := &rest.Config{Host: api.URL}
+	all, err := waitForKinds(t.Context(), logr.Discard(), cfg, "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := waitForID(t.Context(), logr.Discard(), cfg, all, "0", "west"); err != nil || id != "west" {
+		t.Errorf("without membership it has the ID %q: %v", id, err)
 	}
 }

@@ -284,6 +284,9 @@ func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
 	}
 	look := kubectl + " describe deployment " + d.Name
 	p := Find(pods, func(p *corev1.Pod) bool { return Waiting(p) != "" })
+	if p == nil {
+		p = Find(pods, unready)
+	}
 	switch {
 	case p == nil:
 	case NoImage(why) || len(p.Status.ContainerStatuses) == 0:
@@ -292,6 +295,13 @@ func Missing(d *appsv1.Deployment, pods []corev1.Pod) *Down {
 		look = kubectl + " logs " + p.Name + " --tail=5"
 	}
 	return &Down{fmt.Sprintf("Deployment %s: %s", d.Name, why), look}
+}
+
+// unready reports whether a Pod runs, and is not ready: its log says what it waits for.
+func unready(p *corev1.Pod) bool {
+	return !Ended(p) && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil && !s.Ready
+	})
 }
 
 const pullFailed = "ErrImagePull"

@@ -81,6 +81,28 @@ func TestWhatOfADeploymentIsMissing(t *testing.T) {
 	}
 }
 
+// TestThePodThatShowsWhyIsNamed: a Deployment knows only that a rollout hangs.
+func TestThePodThatShowsWhyIsNamed(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	pod := func(name string, status corev1.ContainerStatus) corev1.Pod {
+		p := corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{status}}}
+		p.Name = name
+		return p
+	}
+	old := pod("old", corev1.ContainerStatus{Ready: true, State: running})
+	for want, next := range map[string]corev1.Pod{
+		"logs not-ready --tail=5": pod("not-ready", corev1.ContainerStatus{State: running}),
+		"describe deployment d": pod("starts", corev1.ContainerStatus{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}),
+	} {
+		d := &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}}
+		d.Name, d.Namespace = "d", "n"
+		if down := Missing(d, []corev1.Pod{old, next}); down == nil || down.Look != "kubectl -n n "+want {
+			t.Errorf("%s: %+v, want %s", next.Name, down, want)
+		}
+	}
+}
+
 // TestHowFarAClockIsAhead is what a Lease shows: its holder's clock against that of its API server.
 func TestHowFarAClockIsAhead(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
