@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -169,6 +171,28 @@ func TestPodsFollowConventions(t *testing.T) {
 			if v.Secret != nil && *v.Secret.DefaultMode&0o004 == 0 {
 				t.Errorf("%s: others may not read %s", folder, v.Name)
 			}
+		}
+	}
+}
+
+// TestWhatTrafficNeedsIsNotPreempted: without an agent, other clusters drop this one's endpoints in time. GKE admits
+// the class outside of kube-system only where a quota names it.
+func TestWhatTrafficNeedsIsNotPreempted(t *testing.T) {
+	for _, folder := range []string{"member", "coredns/beside"} {
+		d, quota := appsv1.Deployment{}, corev1.ResourceQuota{}
+		for _, o := range render(t, folder) {
+			into := map[string]any{"Deployment": &d, "ResourceQuota": &quota}[o.Kind]
+			if into == nil {
+				continue
+			}
+			if err := yaml.UnmarshalStrict(o.text, into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		class := d.Spec.Template.Spec.PriorityClassName
+		if of := quota.Spec.ScopeSelector; class != "system-cluster-critical" || quota.Namespace != d.Namespace ||
+			of == nil || !slices.Equal(of.MatchExpressions[0].Values, []string{class}) {
+			t.Errorf("%s: the pods have class %q, and the quota in %q is of %+v", folder, class, quota.Namespace, of)
 		}
 	}
 }

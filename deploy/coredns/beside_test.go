@@ -29,7 +29,6 @@ type beside struct {
 	service corev1.Service
 	runs    appsv1.Deployment
 	budget  policyv1.PodDisruptionBudget
-	quota   corev1.ResourceQuota
 	all     []unstructured.Unstructured
 }
 
@@ -45,7 +44,7 @@ func render(t *testing.T) (b beside) {
 		"Namespace":          &corev1.Namespace{},
 
 		"PodDisruptionBudget": &b.budget,
-		"ResourceQuota":       &b.quota,
+		"ResourceQuota":       &corev1.ResourceQuota{},
 	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "beside")
 	if err != nil {
@@ -184,16 +183,6 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 			volumes,
 			b.config.Name,
 		)
-	}
-}
-
-// GKE admits the class outside of kube-system only where a quota names it.
-func TestBesideHasThePriorityOfTheClustersDNS(t *testing.T) {
-	b := render(t)
-	class := b.runs.Spec.Template.Spec.PriorityClassName
-	if class != "system-cluster-critical" ||
-		!slices.Equal(b.quota.Spec.ScopeSelector.MatchExpressions[0].Values, []string{class}) {
-		t.Errorf("the pods have the class %q, and the quota is of %+v", class, b.quota.Spec.ScopeSelector)
 	}
 }
 

@@ -276,8 +276,19 @@ func memberObject(t *text, o object) (condition string) {
 				indent + "- {{ printf \"--dnsendpoint-zone=%s\" . | quote }}\n{{- end }}\n"
 		})
 		container["args"] = slices.Insert(args, len(args)-1, any(id), any(zone))
+	}
+	return ofPods(t, o)
+}
+
+// ofPods is for what comes with a Deployment.
+func ofPods(t *text, o object) (condition string) {
+	switch o["kind"] {
 	case "PodDisruptionBudget":
 		return "$.Values.podDisruptionBudget.enabled"
+	case "ResourceQuota":
+		expressions := at(o, "spec", "scopeSelector")["matchExpressions"].([]any)
+		expressions[0].(object)["values"] = []any{t.inline(`{{ $.Values.priorityClassName | quote }}`)}
+		return "$.Values.priorityClassName"
 	}
 	return ""
 }
@@ -288,12 +299,6 @@ func dnsObject(t *text, o object) (condition string) {
 		// An entry of the value replaces ours: two of one name are refused by server-side apply.
 		delete(at(o, "spec", "template", "spec")["containers"].([]any)[0].(object), "env")
 		workload(t, o)
-	case "PodDisruptionBudget":
-		condition = "$.Values.podDisruptionBudget.enabled"
-	case "ResourceQuota":
-		condition = "$.Values.priorityClassName"
-		expressions := at(o, "spec", "scopeSelector")["matchExpressions"].([]any)
-		expressions[0].(object)["values"] = []any{t.inline(`{{ $.Values.priorityClassName | quote }}`)}
 	case "Service":
 		at(o, "spec")["clusterIP"] = t.value("service.clusterIP")
 	case "ConfigMap":
@@ -301,7 +306,7 @@ func dnsObject(t *text, o object) (condition string) {
 			return indent + key + ": |\n" + indent + "  {{- $.Values.corefile | nindent " + width(indent, 2) + " }}\n"
 		})
 	}
-	return condition
+	return ofPods(t, o)
 }
 
 // workload puts values into a Deployment, and returns its container. The last argument is a place for more of them.
