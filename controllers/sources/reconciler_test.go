@@ -184,6 +184,36 @@ func TestT1MostSilentTogether(t *testing.T) {
 	}
 }
 
+// TestT1WithALongGraceMembersComeBackOneByOne: docs/operate.md says to set it before the first one is back.
+func TestT1WithALongGraceMembersComeBackOneByOne(t *testing.T) {
+	all := []string{"a", "b", "late"}
+	for grace, want := range map[int32]int{10: 1, 86400: 0} {
+		s := newSet(t, hubv1alpha1.MostSilentHold, all...)
+		s.pass(time.Minute, all, all...)
+		s.now = s.now.Add(30 * time.Hour) // the hub was away
+		of := &hubv1alpha1.ClusterSet{}
+		if err := s.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "set"}, of); err != nil {
+			t.Fatal(err)
+		}
+		set := func(grace int32) {
+			if of.Spec.Lease.GraceSeconds = grace; s.hub.Update(t.Context(), of) != nil {
+				t.Fatal("the ClusterSet cannot be written")
+			}
+		}
+		set(grace)
+		s.restart()
+		s.pass(2*time.Hour, all, "a", "b")
+		if got := s.expired(all); len(got) != want {
+			t.Errorf("with %d seconds, expired are %v", grace, got)
+		}
+		s.pass(10*time.Second, all, all...)
+		set(10)
+		if s.pass(time.Hour, all, all...); len(s.expired(all)) != 0 {
+			t.Errorf("all are back, and expired are %v", s.expired(all))
+		}
+	}
+}
+
 // TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own renewal.
 func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 	all := []string{"a", "b"}

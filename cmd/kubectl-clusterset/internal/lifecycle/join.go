@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -150,10 +149,8 @@ func (j *join) sameHub(ctx context.Context) error {
 		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
 		return err
 	}
-	seconds := *facts.Named(kept, clusterset.LeaseRenewed).Spec.LeaseDurationSeconds // else it counted as expired
-	return report.Fail(fmt.Sprintf("name that hub; if this one replaces it, stop the agent: %s; then run this command "+
-		"again %v after it has stopped", j.Flags.Here(facts.ScaleAgent+"0"), time.Duration(seconds)*time.Second),
-		"%s is a member, and its agent renews its Lease on another hub, at %s", j.Member.Name, was.Server)
+	return report.Fail("name that hub; to move all members to this one: "+report.DocsMoving, "%s is a member, and its "+
+		"agent renews its Lease on another hub, at %s", j.Member.Name, was.Server)
 }
 
 func (j *join) askBoth(ctx context.Context) error {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -215,7 +216,7 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		}
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
 			(!strings.Contains(err.Error(), "its Lease on another hub, at https://prod\n") ||
-				!strings.HasSuffix(err.Error(), "; then run this command again 40s after it has stopped")) {
+				!strings.HasSuffix(err.Error(), "; to move all members to this one: "+report.DocsMoving)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

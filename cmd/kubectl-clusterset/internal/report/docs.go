@@ -10,6 +10,7 @@ const (
 	DocsNodeLocal  = Docs + "corefile.md#nodelocal-dns"
 	DocsHubDeleted = Docs + "troubleshoot.md#the-hub-controller-does-not-run"
 	DocsTokens     = Docs + "operate.md#tokens"
+	DocsMoving     = Docs + "operate.md#other-changes"
 	DocsLeaving    = Docs + "operate.md#leaving"
 	DocsRights     = Docs + "reference.md#rights"
 )
