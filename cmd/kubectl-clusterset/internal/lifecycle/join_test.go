@@ -105,24 +105,27 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(objects, "r/c:v1", "hub", "--hub-namespace=blue", "--pprof-bind-address=:6060")
 }
 
-// TestAnUpgradeKeepsTheResourcesThatSomebodySet, and the replicas, but brings new defaults.
+// TestAnUpgradeKeepsTheResourcesThatSomebodySet, replicas and priority class too, but brings new defaults.
 func TestAnUpgradeKeepsTheResourcesThatSomebodySet(t *testing.T) {
 	for _, c := range []struct {
 		by       string
 		replicas int32
 		want     int64
 		memory   string // -limit of the agent
+		class    string // of its priority
 	}{
-		{"helm", 3, 3, "2Gi"}, {"helm", 0, 2, "2Gi"}, {"kubectl-clusterset", 3, 2, "1Gi"},
+		{"helm", 3, 3, "2Gi", "high"}, {"helm", 0, 2, "2Gi", "high"},
+		{"kubectl-clusterset", 3, 2, "1Gi", "system-cluster-critical"},
 	} {
 		set := func(d *appsv1.Deployment) *appsv1.Deployment {
 			d.Spec.Replicas = &c.replicas
-			d.Spec.Template.Spec.Containers[0].Name = "agent"
+			d.Spec.Template.Spec.Containers[0].Name, d.Spec.Template.Spec.PriorityClassName = "agent", "high"
 			d.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
 				corev1.ResourceMemory: resource.MustParse("2Gi")}
 			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: c.by, Operation: "Update", APIVersion: "apps/v1",
 				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec": {"f:replicas": {}, "f:template": {
-					"f:spec": {"f:containers": {"k:{\"name\":\"agent\"}": {"f:resources": {"f:limits": {}}}}}}}}`)}}
+					"f:spec": {"f:priorityClassName": {}, "f:containers": {"k:{\"name\":\"agent\"}": {
+						"f:resources": {"f:limits": {}}}}}}}}`)}}
 			return d
 		}
 		o, _ := options(inMemory(interceptor.Funcs{}, set(runs("clusterset-hub-blue", "r/c:v1", "hub"))))
@@ -141,6 +144,10 @@ func TestAnUpgradeKeepsTheResourcesThatSomebodySet(t *testing.T) {
 			memory := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
 			if d.Name == "clusterset-controller" && memory != c.memory {
 				t.Errorf("%s: %s, want %s", c.by, memory, c.memory)
+			}
+			class := d.Spec.Template.Spec.PriorityClassName
+			if d.Name == "clusterset-controller" && class != c.class {
+				t.Errorf("%s: priority class %s, want %s", c.by, class, c.class)
 			}
 		}
 	}

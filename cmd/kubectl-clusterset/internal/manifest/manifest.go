@@ -150,6 +150,10 @@ func setContainer(o *unstructured.Unstructured, v Values) {
 		first["resources"], _ = runtime.DefaultUnstructuredConverter.ToUnstructured(&c.Resources) // it was one
 	}
 	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
+	if v.Runs != nil && othersSet(v.Runs, "priorityClassName") {
+		_ = unstructured.SetNestedField(
+			o.Object, v.Runs.Spec.Template.Spec.PriorityClassName, "spec", "template", "spec", "priorityClassName")
+	}
 	if v.Runs != nil && ptr.Deref(v.Runs.Spec.Replicas, 0) > 0 && othersSet(v.Runs, "replicas") {
 		_ = unstructured.SetNestedField(o.Object, int64(*v.Runs.Spec.Replicas), "spec", "replicas")
 	}
