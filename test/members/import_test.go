@@ -404,9 +404,15 @@ func TestE2E10S1WhatWentWhileAnAgentWasAwayGoes(t *testing.T) {
 	ns := s.namespace(t, "a", "b")
 	a.exported(t, service(ns, "web"), "10.1.0.1")
 	a.exported(t, service(ns, "gone"), "10.1.0.2")
-	more := slice(service(ns, "web"), "more", "10.1.0.3")
+	var addresses []string // more than a page
+	want := []string{"a/http/10.1.0.1:8080"}
+	for i := range 150 {
+		addresses = append(addresses, fmt.Sprintf("10.1.1.%d", i+1))
+		want = append(want, "a/http/"+addresses[i]+":8080")
+	}
+	more := slice(service(ns, "web"), "more", addresses...)
 	a.create(t, more)
-	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "a/http/10.1.0.3:8080")
+	b.wantEndpoints(t, ns, "web", want...)
 	b.wantEndpoints(t, ns, "gone", "a/http/10.1.0.2:8080")
 	b.Agent.Kill()
 	a.remove(t, more, export(ns, "gone"))
