@@ -206,7 +206,8 @@ func clusterID(ctx context.Context, c client.Reader, given string) (string, erro
 	case property.Spec.Value != given: // without membership, the Membership says so
 		if set, err := kube.Property(ctx, c, clusterset.PropertySet); err != nil || set != nil {
 			return "", fmt.Errorf("ClusterProperty %s is %q, and --cluster-id is %q: remove that argument from the "+
-				"agent's Deployment, and leave before you give it another one", clusterset.PropertyID, property.Spec.Value, given)
+				"agent's Deployment, and leave before you give it another one", clusterset.PropertyID,
+				property.Spec.Value, given)
 		}
 	}
 	if given != "" {
