@@ -200,8 +200,8 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 	return len(records.Items) > 0, err
 }
 
-// list reads all Leases that tell of a common silence, if they were not read within the last second: two observations
-// of each member in ten seconds would cost as much as all else with 200 members.
+// list reads all Leases that tell of a common silence, if they were not read within the last second: reading them for
+// each observation was a fifth of what an agent beside 100 members allocates.
 func (r *Reconciler) list(ctx context.Context, now time.Time) error {
 	if now.Sub(r.listed).Abs() < time.Second {
 		return nil
