@@ -48,7 +48,7 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 	}
 	shown := e.run(t, "status", "--context", "hub", "--hub-only")
 	for _, want := range []string{"POOLS (mode preferred)", "10.200.0.0/24   /24         1         0",
-		"first     10.200.0.0/24", "not as they should be (second): it asks for a block and cannot have one: "} {
+		"first     10.200.0.0/24", "not as they should be (PoolsFull): second: "} {
 		if !strings.Contains(shown.stdout, want) {
 			t.Errorf("status does not show %q:\n%s", want, shown.stdout)
 		}
