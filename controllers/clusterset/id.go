@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckID returns why id is no cluster ID, nil if it is one: one DNS label, or two joined by a dot, of at most 63
-// characters in all, because it becomes a label value (KEP-2149).
+// CheckID returns an error unless id is a cluster ID: one DNS label, or two joined by a dot, of at most 63 characters
+// in all, because it becomes a label value (KEP-2149).
 func CheckID(id string) error {
 	labels := strings.Split(id, ".")
 	if len(id) > 63 || len(labels) > 2 {
@@ -37,8 +37,8 @@ var dots = map[string]int{"ServiceExportRecord": 2, "EndpointPage": 3}
 
 func RecordKinds() []string { return slices.Sorted(maps.Keys(dots)) }
 
-// RecordOwner returns the cluster ID at the end of a record's name, or "". The CRD enforces that ID. kind is one of
-// RecordKinds.
+// RecordOwner returns the cluster ID at the end of a record's name, or "". The CRD's validation ensures that it is the
+// cluster in the spec. kind is one of RecordKinds.
 func RecordOwner(kind, name string) string {
 	for range dots[kind] {
 		var found bool

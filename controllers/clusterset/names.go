@@ -11,8 +11,8 @@ const (
 // LabelManagedBy names the program that created an object.
 const LabelManagedBy = "app.kubernetes.io/managed-by"
 
-// AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value, makes the agent leave the clusterset.
-// Only with it may anybody but the agent delete the property.
+// AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value but "", makes the agent leave the
+// clusterset. Without it, only the agent may delete the property.
 const AnnotationLeaving = "clusterset-dns.io/leaving"
 
 // Values of AnnotationLeaving with a special meaning.
@@ -37,13 +37,14 @@ const (
 // that starts without the hub uses it.
 const AnnotationVIPMode = "clusterset-dns.io/vip-mode"
 
-// FinalizerVIPs keeps a ServiceCIDR while it contains VIPs that are in no other one.
+// FinalizerVIPs keeps a ServiceCIDR while it contains VIPs that no other one contains.
 const FinalizerVIPs = "clusterset-dns.io/vips-in-use"
 
 // ClusterManager is the spec.clusterManager.name of our ClusterProfiles (K4322).
 const ClusterManager = "clusterset-dns"
 
-// IsOurs reports whether a ClusterProfile belongs to this cluster manager. Those of others are no members.
+// IsOurs reports whether a ClusterProfile belongs to this cluster manager. ClusterProfiles of other managers are not
+// members.
 func IsOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.Spec.ClusterManager.Name == ClusterManager
 }
@@ -65,8 +66,8 @@ const (
 	AnnotationRefused = "clusterset-dns.io/refused"
 )
 
-// LeaseRenewed in a member's namespace clusterset-system has in AnnotationRenewed the version of the member's Lease
-// on the hub that its agent wrote last.
+// LeaseRenewed is in a member's namespace clusterset-system. Its AnnotationRenewed is the version of the member's Lease
+// on the hub after the agent's last renewal.
 // AnnotationAskedBy, in the Lease on the hub, names the process that asks whether the holder reaches its API server.
 // The holder's renewals keep it.
 const (

@@ -27,10 +27,10 @@ const (
 	ModePreferred Mode = "preferred"
 )
 
-// State says what a range gives out.
+// State says whether the API server allocates from a range.
 type State uint8
 
-// A Ready range gives out any free address; the others give out none.
+// It allocates any free address of a Ready range, and none of the others.
 const (
 	Ready State = iota
 	NotReady
@@ -45,7 +45,7 @@ type Range struct {
 	VIPs   bool // VIPs come from it
 }
 
-// mapped holds IPv4 addresses in IPv6 notation, which no ServiceCIDR may have.
+// mapped has the IPv4 addresses in IPv6 notation, which no ServiceCIDR may contain.
 var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 
 // AllRanges returns the ranges of ServiceCIDRs, in the order of their names, and the errors of Ranges.
@@ -77,7 +77,7 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, errs []error) {
 	for _, text := range cidr.Spec.CIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Overlaps(mapped) {
-			fault("%q is no CIDR of IPv4 or IPv6; it is left out", text)
+			fault("%q is no CIDR of IPv4 or IPv6, or has IPv4 addresses in IPv6 notation; it is left out", text)
 			continue
 		}
 		vips := label == Shared
@@ -90,8 +90,7 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, errs []error) {
 	return ranges, errs
 }
 
-// Holding returns the held VIPs that the API server can allocate from r, but from no range that remains. They prevent
-// the deletion of r (SPEC V3).
+// Holding returns the held VIPs in r that are in no other range that remains. They prevent the deletion of r (SPEC V3).
 func Holding(r Range, all []Range, held []Held) (out []Held) {
 	for _, h := range held {
 		a := h.Address.Unmap()
@@ -150,7 +149,7 @@ type Usage struct {
 // OtherRanges is the label in metrics of all ranges that have none of their own.
 const OtherRanges = "others"
 
-// RangeLabel returns the label in metrics of the range for VIPs at index i: the first 64 have their own.
+// RangeLabel returns the label in metrics of the range for VIPs at index i. From index 64 on, all share OtherRanges.
 func RangeLabel(i int, r netip.Prefix) string {
 	if i >= 64 {
 		return OtherRanges

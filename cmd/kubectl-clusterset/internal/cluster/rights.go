@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,7 +20,7 @@ import (
 // Right is one verb on one resource.
 type Right = authorizationv1.ResourceAttributes
 
-// RightTo returns the right to a verb on an object. A role cannot limit creation to a name.
+// RightTo returns the right to a verb on an object. For create it has no name: a role cannot limit creation to one.
 func RightTo(verb string, o client.Object) Right {
 	plural, _ := meta.UnsafeGuessKindToResource(kindOf(o))
 	r := Right{Verb: verb, Group: plural.Group, Resource: plural.Resource, Namespace: o.GetNamespace()}
@@ -45,10 +46,10 @@ type Writes struct {
 	Rights        []Right
 }
 
-// Allowed returns an error, which names the first right that the user lacks, unless the user is an admin of a
-// namespace, or of the cluster for "". Call it before anything is written. The API server rehearses what is applied,
-// since access reviews ignore escalation. Reviews are for what it cannot rehearse: an object whose namespace or kind
-// does not exist yet, and a deletion that a policy allows only later.
+// Allowed returns an error that names the first right that the user lacks. Call it before anything is written. An admin
+// of the namespace, or of the cluster for "", lacks none. What is applied is tried in a dry run, because access reviews
+// ignore escalation. Reviews are for the rest: objects whose dry run fails for another reason, as in a namespace that
+// does not exist yet or is being deleted, and deletions, which a policy may allow only later.
 func (c *Cluster) Allowed(ctx context.Context, namespace string, w Writes) error {
 	admin, err := may(ctx, c, Right{Verb: "*", Group: "*", Resource: "*", Namespace: namespace})
 	if err != nil || admin {
@@ -57,7 +58,7 @@ func (c *Cluster) Allowed(ctx context.Context, namespace string, w Writes) error
 	var lacking []error
 	rights := slices.Clone(w.Rights)
 	for _, o := range w.Apply {
-		if _, err := c.rehearse(ctx, o); apierrors.IsForbidden(err) {
+		if _, err := c.rehearse(ctx, o); apierrors.IsForbidden(err) && !ending(err) {
 			lacking = append(lacking, c.Failed(err, "applying %s", Title(o)))
 		} else if err != nil {
 			rights = append(rights, RightTo("create", o), RightTo("patch", o))
@@ -89,6 +90,9 @@ func (c *Cluster) Allowed(ctx context.Context, namespace string, w Writes) error
 	return report.Fail("run the command as a cluster admin", "you lack rights on %s, and nothing was written: %w",
 		c.Name, err)
 }
+
+// ending reports whether the namespace is being deleted. The API server calls that Forbidden as well.
+func ending(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 
 // may reports whether the user has a right.
 func may(ctx context.Context, c *Cluster, r Right) (bool, error) {

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,9 +137,25 @@ func TestID3ACloneThatHasBegunToJoinIsInNoMembersWay(t *testing.T) {
 			profile("copy", clusterset.AnnotationJoiningUID, "uid")))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
 			ClusterID: "east", Renew: renew}, state: state{uid: "uid", setProperty: &aboutv1beta1.ClusterProperty{}}}
-		if err := j.claimable(t.Context()); !j.mine || err != nil {
-			t.Errorf("renew %v: mine %v, %v", renew, j.mine, err)
+		if err := j.claimable(t.Context()); !j.claimed || err != nil {
+			t.Errorf("renew %v: claimed %v, %v", renew, j.claimed, err)
 		}
+	}
+}
+
+// TestID3AClaimThatGoesMeanwhileIsNone: another join's claim was in the way, and is gone at the next look.
+func TestID3AClaimThatGoesMeanwhileIsNone(t *testing.T) {
+	o, _ := options(inMemory(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+		_ ...client.CreateOption) error {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "clusterprofiles"}, o.GetName())
+	}}))
+	claim := &unstructured.Unstructured{}
+	claim.SetKind("ClusterProfile")
+	claim.SetName("east")
+	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
+		ClusterID: "east"}, state: state{uid: "uid"}, hubSide: []*unstructured.Unstructured{claim}}
+	if err := j.claim(t.Context()); err == nil {
+		t.Error("the claim counts as made")
 	}
 }
 

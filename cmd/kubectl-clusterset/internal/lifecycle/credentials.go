@@ -115,7 +115,7 @@ func (j *join) credentialsOf(token string) (*unstructured.Unstructured, string, 
 // --hub-server the current one, because the admin's may not be for pods.
 func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
-	was := j.keptAddress()
+	was := j.currentAddress()
 	same := was != nil && bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData))
 	const deletion = "first delete Secret " + kube.SystemNamespace + "/" + clusterset.SecretHub
 	if j.HubServer != "" {
@@ -157,7 +157,7 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 // sameAddress asks for --hub-server if the hub's address has changed, and no certificate authority of its own shows
 // whether it is still the same hub. Another hub's token must not go to the current address.
 func (j *join) sameAddress(context.Context) error {
-	was, cfg := j.keptAddress(), j.Hub.Config
+	was, cfg := j.currentAddress(), j.Hub.Config
 	if j.file != "" || j.HubServer != "" || was == nil || was.Server == cfg.Host ||
 		len(was.CertificateAuthorityData)+len(cfg.CAData)+len(cfg.CAFile) > 0 {
 		return nil
@@ -178,16 +178,16 @@ func route(c *clientcmdapi.Cluster) string {
 // readSecret reads the agent's current Secret, nil if there is none.
 func (j *join) readSecret(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
-	j.kept, err = kube.Get[*corev1.Secret](ctx, j.Member, name)
+	j.current, err = kube.Get[*corev1.Secret](ctx, j.Member, name)
 	return j.Member.Failed(err, "reading Secret %s", name)
 }
 
-// keptAddress returns the hub's address in the agent's current Secret, or nil.
-func (j *join) keptAddress() *clientcmdapi.Cluster {
-	if j.kept == nil {
+// currentAddress returns the hub's address in the agent's current Secret, or nil.
+func (j *join) currentAddress() *clientcmdapi.Cluster {
+	if j.current == nil {
 		return nil
 	}
-	file, err := clientcmd.Load(j.kept.Data[kubeconfigKey])
+	file, err := clientcmd.Load(j.current.Data[kubeconfigKey])
 	if err != nil || file.Contexts[file.CurrentContext] == nil {
 		return nil
 	}
@@ -199,10 +199,10 @@ const shortest, longest = 10 * time.Minute, 24 * time.Hour
 
 // lifetime returns --token-lifetime, or that of the current token.
 func (j *join) lifetime() time.Duration {
-	if j.TokenLifetime != 0 || j.kept == nil {
+	if j.TokenLifetime != 0 || j.current == nil {
 		return cmp.Or(j.TokenLifetime, longest)
 	}
-	token, err := clusterset.ParseToken(string(j.kept.Data[clusterset.SecretToken]))
+	token, err := clusterset.ParseToken(string(j.current.Data[clusterset.SecretToken]))
 	if err != nil {
 		return longest
 	}

@@ -73,7 +73,7 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 					j.readSecret(t.Context())); err != nil {
 					t.Fatal(err)
 				}
-				return j.keptAddress(), asked, said.String()
+				return j.currentAddress(), asked, said.String()
 			}
 			if _, lives, _ := run(ca, there, "hub", "", 0); lives != 24*time.Hour {
 				t.Errorf("a token at first lives for %v", lives)
@@ -156,7 +156,7 @@ func TestTheProxyToTheHubGoesWithItsAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			j.kept = &corev1.Secret{Data: map[string][]byte{kubeconfigKey: text}}
+			j.current = &corev1.Secret{Data: map[string][]byte{kubeconfigKey: text}}
 		}
 		cfg, err := clientcmd.NewDefaultClientConfig(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
 			"hub": kept(hub, c.from, "ca")}, Contexts: map[string]*clientcmdapi.Context{"hub": {Cluster: "hub"}},
@@ -210,8 +210,8 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 				"--hub-kubeconfig FILE, with the API server's own address and CA") {
 				t.Errorf("refused: %v, want %v", err, c.refused)
 			}
-			if err := j.readSecret(t.Context()); err != nil || (j.kept == nil) != c.refused {
-				t.Errorf("a Secret is written: %v, %v", j.kept != nil, err)
+			if err := j.readSecret(t.Context()); err != nil || (j.current == nil) != c.refused {
+				t.Errorf("a Secret is written: %v, %v", j.current != nil, err)
 			}
 		})
 	}

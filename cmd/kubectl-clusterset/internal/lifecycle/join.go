@@ -45,14 +45,14 @@ type join struct {
 	state
 	set     string // the ClusterSet's name
 	hubSet  *hubv1alpha1.ClusterSet
-	kept    *corev1.Secret // the member's current credentials
-	server  string         // the hub's URL in the new credentials, "" if there are none
-	file    string         // has the agent's credentials, if somebody set another than the Secret's
-	hubSide []*unstructured.Unstructured
-	here    []*unstructured.Unstructured
-	mine    bool                  // the claim existed before this run
-	lease   *coordinationv1.Lease // its Lease on the hub before this run, or nil
-	now     time.Time             // of the member's API server's clock
+	current *corev1.Secret               // the member's credentials before this run
+	server  string                       // the hub's URL in the new credentials, "" if there are none
+	file    string                       // has the agent's credentials, if somebody set another than the Secret's
+	hubSide []*unstructured.Unstructured // what is applied on the hub
+	here    []*unstructured.Unstructured // and in the member
+	claimed bool                         // the claim existed before this run
+	lease   *coordinationv1.Lease        // its Lease on the hub before this run, or nil
+	now     time.Time                    // of the member's API server's clock
 	hubNow  time.Time
 }
 
@@ -82,9 +82,12 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return err
 	}
 	switch {
-	case j.leaving():
+	case j.leaving(): // with --renew: membership refuses any other join of a member that leaves
 		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it: %s", o.Member.Name, j.set,
 			o.Flags.Here("kubectl clusterset leave"))
+		return nil
+	case !o.Wait && o.Renew:
+		o.Say("%s: replaced the credentials of %s", o.Member.Name, o.ClusterID)
 		return nil
 	case !o.Wait:
 		o.Say("%s: installed the agent of %s; to see when it is a member: %s", o.Member.Name, o.ClusterID,
@@ -98,10 +101,10 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	return j.await(ctx)
 }
 
-// errVoid is of a join that cannot be continued.
+// errVoid marks a join that must not be repeated: another one has given the cluster another ID.
 var errVoid = errors.New("this join is void")
 
-// write takes the steps. Each can be repeated.
+// write runs the steps of the join. Each can be repeated.
 func (j *join) write(ctx context.Context) error {
 	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
 	if j.Renew {
@@ -114,7 +117,7 @@ func (j *join) write(ctx context.Context) error {
 	return report.WithRemedy(err, "to continue, run the same command again")
 }
 
-// preflight reads both clusters and checks all preconditions.
+// preflight reads both clusters and checks all preconditions. The order counts: a step uses what those before it set.
 func (j *join) preflight(ctx context.Context) (err error) {
 	if t := j.TokenLifetime; t != 0 && (t < shortest || t > longest) {
 		return errors.New("--token-lifetime must be between 10m and 24h")
@@ -137,20 +140,22 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		j.sameAddress)
 }
 
-// sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is
-// another one.
+// sameHub refuses to move a live member to another hub. Two hubs may have a ClusterSet of the same name; only where the
+// member's agent renews its Lease tells them apart.
 func (j *join) sameHub(ctx context.Context) error {
-	was := j.keptAddress()
-	if j.setProperty == nil || was == nil {
+	address := j.currentAddress()
+	if j.setProperty == nil || address == nil {
 		return nil
 	}
-	kept, err := leases(ctx, j.Member)
-	if err != nil || facts.Departed(j.hubSet, j.ClusterID, kept) ||
-		!facts.RenewsElsewhere(kept, j.now, j.lease, j.hubNow) {
+	local, err := leases(ctx, j.Member)
+	if err != nil {
 		return err
 	}
+	if facts.Departed(j.hubSet, j.ClusterID, local) || !facts.RenewsElsewhere(local, j.now, j.lease, j.hubNow) {
+		return nil
+	}
 	return report.Fail("name that hub; to move all members to this one: "+report.DocsMoving, "%s is a member, and its "+
-		"agent renews its Lease on another hub, at %s", j.Member.Name, was.Server)
+		"agent renews its Lease on another hub, at %s", j.Member.Name, address.Server)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -296,11 +301,12 @@ func (j *join) install(ctx context.Context) error {
 	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
 	}
-	j.Say("%s: applying kinds, policies and the agent", j.Member.Name)
+	j.Say("%s: applying kinds, policies and the agent's account", j.Member.Name)
 	return j.Member.Apply(ctx, without(j.here, "Deployment"), j.Say)
 }
 
-// start applies the agent. It follows name: of two joins at once, only the one that has named the cluster does it.
+// start applies the agent's Deployment. It follows name, so that of two joins at once only the one whose ID the cluster
+// got starts an agent.
 func (j *join) start(ctx context.Context) error {
 	return j.Member.Apply(ctx, only(j.here, "Deployment"), j.Say)
 }
@@ -330,7 +336,7 @@ func (j *join) name(ctx context.Context) error {
 	return nil
 }
 
-// claimable sets mine if the claim is this cluster's already, and fails if it cannot be claimed.
+// claimable sets claimed if the claim is this cluster's already, and fails if it cannot be claimed.
 func (j *join) claimable(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
@@ -340,18 +346,19 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
 		return j.Hub.Failed(err, "reading Lease %s", name)
 	}
-	all, err := j.held(ctx, j.uid)
+	claims, err := j.claimsOf(ctx, j.uid)
 	if err != nil {
 		return err
 	}
-	for i := range all { // a claim in use may be a clone's, and so may any other of a member
-		if id := all[i].Name; id != j.ClusterID && j.setProperty == nil &&
-			all[i].Annotations[clusterset.AnnotationClusterUID] == "" {
+	// A claim in use, and any other claim if this cluster is a member, may be that of a clone, which has the same UID.
+	for i := range claims {
+		if id := claims[i].Name; id != j.ClusterID && j.setProperty == nil &&
+			claims[i].Annotations[clusterset.AnnotationClusterUID] == "" {
 			return report.Fail("join with --cluster-id "+id+", or undo it: "+j.Flags.Here(facts.Leave),
 				"%s has an unfinished join as %s", j.Member.Name, id)
 		}
 	}
-	if j.mine = p != nil; j.mine {
+	if j.claimed = p != nil; j.claimed {
 		return j.taken(p)
 	}
 	if j.Renew {
@@ -363,7 +370,7 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	return nil
 }
 
-// taken is the error if a claim is not for this cluster.
+// taken returns an error unless the claim is this cluster's.
 func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 	holder := holderOf(p)
 	switch {
@@ -384,13 +391,15 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 
 // claim creates the ClusterProfile. If two clusters try at once, one succeeds.
 func (j *join) claim(ctx context.Context) error {
-	if j.mine {
+	if j.claimed {
 		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
 	err := j.Hub.Create(ctx, firstOf(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		return j.claimable(ctx)
+		if again := j.claimable(ctx); again != nil || j.claimed {
+			return again
+		}
 	}
 	if err != nil {
 		return j.Hub.Failed(err, "claiming cluster ID %s", j.ClusterID)
@@ -399,8 +408,8 @@ func (j *join) claim(ctx context.Context) error {
 	return nil
 }
 
-// held returns the claims of a cluster with this UID.
-func (o *Options) held(ctx context.Context, uid string) (out []inventoryv1alpha1.ClusterProfile, err error) {
+// claimsOf returns those of a cluster with this UID.
+func (o *Options) claimsOf(ctx context.Context, uid string) (out []inventoryv1alpha1.ClusterProfile, err error) {
 	if o.Hub == nil {
 		return nil, nil
 	}
@@ -420,26 +429,26 @@ func holderOf(p *inventoryv1alpha1.ClusterProfile) string {
 
 // render fills what join applies on both sides. Arguments, resources and replicas that somebody gave the agent stay.
 func (j *join) render(ctx context.Context) error {
-	runs, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
+	deployed, err := j.Member.Deployment(ctx, manifest.AgentDeployment)
 	if err != nil {
 		return err
 	}
-	has := facts.Container(runs)
-	if has == nil && j.Image == "" && j.Release == "" { // a build without a release: the version that the hub has
+	container := facts.Container(deployed)
+	if container == nil && j.Image == "" && j.Release == "" { // a build without a release: the version that the hub has
 		hub, err := j.Hub.Deployment(ctx, manifest.HubDeployment(j.HubNamespace))
-		if err != nil && !apierrors.IsForbidden(err) { // a right in its namespace alone is enough to join
+		if err != nil && !apierrors.IsForbidden(err) { // rights in the clusterset's namespace are enough to join
 			return err
 		}
-		has = facts.Container(hub)
+		container = facts.Container(hub)
 	}
-	image, err := j.image(has)
+	image, err := j.image(container)
 	if err != nil {
 		return err
 	}
-	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image, Runs: runs}
-	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, facts.OtherFlags(runs, "cluster-id",
+	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image, Runs: deployed}
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, facts.OtherFlags(deployed, "cluster-id",
 		"hub-kubeconfig", "hub-namespace")...)
-	if j.file = facts.OwnCredentials(runs); j.file != "" {
+	if j.file = facts.OwnCredentials(deployed); j.file != "" {
 		values.Args = append(values.Args, "--hub-kubeconfig="+j.file) // the last one counts
 		if j.Renew || j.HubServer != "" || j.TokenLifetime != 0 {
 			return report.Fail("change them where the file comes from: "+report.DocsTokens, "--renew, --hub-server "+
@@ -462,7 +471,7 @@ func (j *join) render(ctx context.Context) error {
 	return nil
 }
 
-// printAll is --dry-run. It omits what exists and would stay.
+// printAll prints what this run would write (--dry-run).
 func (j *join) printAll(ctx context.Context) error {
 	var here []*unstructured.Unstructured
 	if j.file == "" {
@@ -475,7 +484,7 @@ func (j *join) printAll(ctx context.Context) error {
 	id := property(clusterset.PropertyID)
 	id.Object["spec"] = map[string]any{"value": j.ClusterID}
 	hub := j.hubSide
-	if j.Renew || j.mine {
+	if j.Renew || j.claimed {
 		hub = without(hub, "ClusterProfile")
 	}
 	if !j.Renew && j.id == nil {

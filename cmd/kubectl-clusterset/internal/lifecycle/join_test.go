@@ -71,8 +71,8 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
 	err := errors.Join(j.render(t.Context()), j.credentials(t.Context()), j.readSecret(t.Context()))
-	if err != nil || j.kept != nil {
-		t.Errorf("with credentials of its own, it got a Secret: %v, %v", j.kept != nil, err)
+	if err != nil || j.current != nil {
+		t.Errorf("with credentials of its own, it got a Secret: %v, %v", j.current != nil, err)
 	}
 	check(j.here, "r/c:v1", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs=::/0", "--hub-kubeconfig=/vault/hub")
@@ -210,7 +210,7 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		j := &join{
 			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...), ClusterID: "east"},
-			kept:        kept,
+			current:     kept,
 			lease:       c.there,
 			hubSet:      &hubv1alpha1.ClusterSet{},
 			now:         now,
@@ -393,7 +393,7 @@ func TestOfTwoJoinsAtOnceOneNamesTheCluster(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
-				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}, mine: true, file: "/hub"}
+				Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}), ClusterID: "west"}, claimed: true, file: "/hub"}
 		if got := fmt.Sprint(j.write(t.Context())); got != want {
 			t.Errorf("the other one made it %s: %s, want %s", value, got, want)
 		}

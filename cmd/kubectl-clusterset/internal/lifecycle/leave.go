@@ -165,7 +165,7 @@ func (l *leave) isHub(ctx context.Context) (bool, error) {
 // With Force, a hub that does not answer is ignored.
 func (l *leave) claimed(ctx context.Context) error {
 	l.claims = nil
-	all, err := l.held(ctx, l.uid)
+	all, err := l.claimsOf(ctx, l.uid)
 	switch {
 	case err == nil:
 	case l.Force && ctx.Err() == nil:

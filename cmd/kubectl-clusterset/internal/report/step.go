@@ -9,10 +9,10 @@ import (
 // Step is one command, and where it is run.
 type Step struct {
 	At   string   // "" for this cluster, Hub, or a cluster's ID
-	Argv []string // nothing if there is no command: then the page of checks says what to do
+	Argv []string // empty if there is no command: then the page of checks says what to do
 }
 
-// Hub is where steps for the hub are run. Subject is replaced by the cluster that a finding is about.
+// Hub is where steps for the hub are run. Subject is replaced by what a finding is about: a cluster ID or a name.
 const (
 	Hub     = "the hub"
 	Subject = "{}"
@@ -52,12 +52,14 @@ func (f Flags) Here(command string) string { return f.Step(Here(command)) }
 // AtHub returns a command on the hub.
 func (f Flags) AtHub(command string) string { return f.Step(AtHub(command)) }
 
-// OfHub returns those of the hub alone, for commands that name another member themselves.
+// OfHub returns the flags of the hub alone, for commands that name another member themselves. HubOthers is left out:
+// none of them has a form for the hub, such as --hub-as.
 func (f Flags) OfHub() Flags {
 	return Flags{HubKubeconfig: f.HubKubeconfig, HubContext: f.HubContext, HubNamespace: f.HubNamespace}
 }
 
-// Step returns the command of a step for a shell, for the clusters that the flags name, or "".
+// Step returns a step as a command for a shell, with the user's flags, or with words before it that say where to run
+// it. It returns "" if the step has no command.
 func (f Flags) Step(s Step) string {
 	if len(s.Argv) == 0 {
 		return ""
@@ -100,7 +102,7 @@ func Flag(name, value string) string {
 
 var unsafe = regexp.MustCompile(`[^\w@%+=:,./-]`)
 
-// quote returns a word for a shell.
+// quote returns a word, with quotes if a shell needs them.
 func quote(word string) string {
 	if unsafe.MatchString(word) {
 		word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -20,9 +20,9 @@ const (
 // label is on everything that verify creates.
 const label = "clusterset-dns.io/verify"
 
-// objects returns what verify creates in a cluster: a Pod that answers the cluster's ID, and two Services of it that
-// are exported. The image is that of clusterset-controller, whose command probe serves the ID at /name. The Pod
-// satisfies the restricted Pod Security Standard. exportTo lists the clusters that import the Services; "" is all.
+// objects returns what verify creates in a cluster: a Pod that answers with the cluster's ID, and two exported Services
+// that select it. The image is that of clusterset-controller, whose command probe serves the ID at /name. The Pod
+// satisfies the restricted Pod Security Standard. exportTo is the value of AnnotationExportTo; "" exports to all.
 func objects(namespace, id, image, exportTo string) []client.Object {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "true"}}
