@@ -576,6 +576,8 @@ func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
 		{func() { write("update", "y.soak.a", 200, "") }, "x 403"},
 		{func() { write("create", "z.soak.a", 409, "exists") }, "x"},
 		{func() { write("create", "x.soak.a", 201, "") }, ""},
+		{func() { write("update", "x.soak.a", 403, strings.ReplaceAll(rights, "create", "update")) }, "x 403"},
+		{func() { write("update", "y.soak.a", 200, "") }, "x 403 stated"},
 	} {
 		c.do()
 		have := ""
@@ -584,6 +586,9 @@ func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
 		}
 		if slices.ContainsFunc(w.refusals, (*refusal).byRights) {
 			have += " 403"
+		}
+		if len(w.refusals) > 0 && len(unstated(w.refusals, nil)) == 0 {
+			have += " stated"
 		}
 		if have != c.want {
 			t.Errorf("refused are %q, want %q", have, c.want)

@@ -36,14 +36,24 @@ func (r *refusal) byRights() bool {
 
 // isOf returns whether a write is of what was refused.
 func (r *refusal) isOf(where string, o write) bool {
-	return r.where == where && r.User == o.User && r.what() == o.what() &&
-		r.ObjectRef.Namespace == o.ObjectRef.Namespace &&
-		(r.ObjectRef.Name == o.ObjectRef.Name || r.ObjectRef.Name == "") && (r.Verb == o.Verb || !r.byRights())
+	return r.isLike(where, o) && (r.ObjectRef.Name == o.ObjectRef.Name || r.ObjectRef.Name == "") &&
+		(r.Verb == o.Verb || !r.byRights())
 }
 
-// answered keeps what a server refuses, and forgets what it takes.
+// isLike returns whether a write is of an object of the same kind, by the same user.
+func (r *refusal) isLike(where string, o write) bool {
+	return r.where == where && r.User == o.User && r.what() == o.what() && r.ObjectRef.Namespace == o.ObjectRef.Namespace
+}
+
+// answered keeps what a server refuses, and forgets what it takes. A right that was lacking and is used since, with
+// whatever object, need not be stated: a server that has just started refuses what it takes a second later.
 func (w *world) answered(where string, one write) {
 	same := func(r *refusal) bool { return r.isOf(where, one) }
+	for _, r := range w.refusals {
+		if r.byRights() && r.isLike(where, one) && r.Verb == one.Verb && one.succeeded() {
+			r.stated = true
+		}
+	}
 	if one.refused() && !slices.ContainsFunc(w.refusals, same) {
 		r := &refusal{write: one, where: where}
 		w.refusals = append(w.refusals, r)
