@@ -42,7 +42,8 @@ func (r *refusal) isOf(where string, o write) bool {
 
 // isLike returns whether a write is of an object of the same kind, by the same user.
 func (r *refusal) isLike(where string, o write) bool {
-	return r.where == where && r.User == o.User && r.what() == o.what() && r.ObjectRef.Namespace == o.ObjectRef.Namespace
+	return r.where == where && r.User == o.User && r.what() == o.what() &&
+		r.ObjectRef.Namespace == o.ObjectRef.Namespace
 }
 
 // answered keeps what a server refuses, and forgets what it takes. A right that was lacking and is used since, with
