@@ -23,13 +23,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -656,6 +659,37 @@ func TestOptionsOfOurCoreDNSStay(t *testing.T) {
 		if got := install(broken); got != installed {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// TestWhatOthersSetOfOurDeploymentStays: admins scale it, and give it memory and nodes; then comes another image.
+func TestWhatOthersSetOfOurDeploymentStays(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", besideService())
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+	d := &appsv1.Deployment{}
+	install := func(image string) {
+		err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside})
+		if err == nil {
+			err = here.Get(t.Context(), client.ObjectKey{Namespace: besideNamespace, Name: besideName}, d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(image)
+	pod := &d.Spec.Template.Spec
+	d.Spec.Replicas = ptr.To[int32](6)
+	pod.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("2Gi")
+	pod.Tolerations = append(pod.Tolerations, corev1.Toleration{Key: "dns", Operator: corev1.TolerationOpExists})
+	want := d.DeepCopy()
+	if err := here.Update(t.Context(), d, client.FieldOwner("kubectl-edit")); err != nil {
+		t.Fatal(err)
+	}
+	const newer = "registry.example/coredns:v2.0.0"
+	install(newer)
+	want.Spec.Template.Spec.Containers[0].Image = newer
+	if !equality.Semantic.DeepEqual(want.Spec, d.Spec) {
+		t.Errorf("it has %d replicas, %+v, %+v", *d.Spec.Replicas, pod.Containers[0].Resources, pod.Tolerations)
 	}
 }
 

@@ -120,12 +120,13 @@ func (p *Plan) noteReverseNames(s *State) {
 }
 
 // objects returns the CRDs that CoreDNS watches and the manifests of a folder.
-func objects(folder, image string) ([]*unstructured.Unstructured, error) {
-	crds, err := manifest.Render(manifest.CRDs, manifest.Values{Namespace: "clusterset"})
+func objects(folder string, v manifest.Values) ([]*unstructured.Unstructured, error) {
+	v.Namespace = "clusterset"
+	crds, err := manifest.Render(manifest.CRDs, v)
 	if err != nil {
 		return nil, err
 	}
-	all, err := manifest.Render(folder, manifest.Values{Namespace: "clusterset", Image: image})
+	all, err := manifest.Render(folder, v)
 	return append(crds, all...), err
 }
 
@@ -138,7 +139,7 @@ func (p *Plan) replace(s *State) (err error) {
 		return report.Fail("use --beside", "--replace: %s owns the cluster's DNS, and would restore it",
 			p.Distribution.Name)
 	}
-	if p.Objects, err = objects(manifest.CoreDNS, ""); err != nil {
+	if p.Objects, err = objects(manifest.CoreDNS, manifest.Values{}); err != nil {
 		return err
 	}
 	for _, o := range p.Objects { // the binding is for the account that the cluster's CoreDNS has
@@ -234,7 +235,7 @@ func (p *Plan) beside(s *State) error {
 		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
 		return p.forward(s)
 	}
-	all, err := objects(manifest.Beside, p.Image)
+	all, err := objects(manifest.Beside, manifest.Values{Image: p.Image, Runs: s.Beside})
 	if err != nil {
 		return err
 	}

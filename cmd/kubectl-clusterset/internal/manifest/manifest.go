@@ -60,7 +60,7 @@ type Values struct {
 	ClusterID string // of a member, if there is one
 	Image     string // REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": that of the manifests
 	Args      []string
-	Runs      *appsv1.Deployment // nil if none does; its replicas and resources stay if others have set them
+	Runs      *appsv1.Deployment // nil if none does; its size and tolerations stay if others have set them
 }
 
 // CheckImage returns an error if a kubelet could not parse the reference of an image.
@@ -131,11 +131,12 @@ func load() (filesys.FileSystem, error) {
 // setContainer sets the image of the first container of a Deployment as it is given (without a tag, it has none), and
 // adds its further arguments. A Deployment that runs keeps what others have set, unless it is scaled to 0.
 func setContainer(o *unstructured.Unstructured, v Values) {
-	containers, found, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec")
 	if !found {
 		return
 	}
-	first := containers[0].(map[string]any)
+	pod := value.(map[string]any)
+	first := pod["containers"].([]any)[0].(map[string]any)
 	if v.Image != "" {
 		first["image"] = v.Image
 	}
@@ -149,12 +150,16 @@ func setContainer(o *unstructured.Unstructured, v Values) {
 	if c := facts.Container(v.Runs); c != nil && othersSet(v.Runs, "resources") {
 		first["resources"], _ = runtime.DefaultUnstructuredConverter.ToUnstructured(&c.Resources) // it was one
 	}
-	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
-	if v.Runs != nil && othersSet(v.Runs, "priorityClassName") {
-		_ = unstructured.SetNestedField(
-			o.Object, v.Runs.Spec.Template.Spec.PriorityClassName, "spec", "template", "spec", "priorityClassName")
+	if v.Runs == nil {
+		return
 	}
-	if v.Runs != nil && ptr.Deref(v.Runs.Spec.Replicas, 0) > 0 && othersSet(v.Runs, "replicas") {
+	runs, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&v.Runs.Spec.Template.Spec) // it was one
+	for _, field := range []string{"priorityClassName", "tolerations"} {
+		if pod[field] != nil && othersSet(v.Runs, field) { // a field that the manifest lacks stays anyway
+			pod[field] = runs[field]
+		}
+	}
+	if ptr.Deref(v.Runs.Spec.Replicas, 0) > 0 && othersSet(v.Runs, "replicas") {
 		_ = unstructured.SetNestedField(o.Object, int64(*v.Runs.Spec.Replicas), "spec", "replicas")
 	}
 }
