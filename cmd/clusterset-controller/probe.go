@@ -11,18 +11,20 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
 const (
-	probeTimeout   = 3 * time.Second // for one connection, or for the lookup of one name
-	maxConnections = 100             // for one request
-	maxConcurrent  = 10              // connections of ask at a time
+	probeTimeout  = 3 * time.Second // for one connection, or for the lookup of one name
+	maxTimes      = 100             // for one request
+	maxConcurrent = 20              // of one request, at a time
 )
+
+var errTimeout = fmt.Errorf("no answer within %v", probeTimeout)
 
 // probeCommand serves what kubectl clusterset verify asks of its Pods: who they are, and what they reach.
 func probeCommand(ctx context.Context, args []string) error {
@@ -50,85 +52,83 @@ func probeCommand(ctx context.Context, args []string) error {
 	return nil
 }
 
-// probe answers its name at /name. At /resolve?name= it resolves a name and returns a list of addresses; at
-// /ask?address=&times= it opens that many connections and returns the number of answers by name; at /connect, it opens
-// them and returns the number of failures by reason.
+// probe answers its name at /name. Other paths do something as often as the parameter times says, and return how often
+// they had which result: /resolve?to= looks up a name, and has addresses; /ask?to= connects to an address and has the
+// names that answer; /connect?to= has the reasons why connections failed.
 func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
-	mux.HandleFunc("/resolve", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
-		defer cancel()
-		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.URL.Query().Get("name"))
-		for i := range found {
-			found[i] = found[i].Unmap()
-		}
-		slices.SortFunc(found, netip.Addr.Compare)
-		respond(w, found, err)
-	})
-	for path, do := range map[string]func(context.Context, string, int) (map[string]int, error){
-		"/ask": ask, "/connect": connect,
+	for path, do := range map[string]action{
+		"/resolve": resolve, "/ask": ask, "/connect": connect,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			times, err := strconv.Atoi(r.URL.Query().Get("times"))
-			if err != nil || times < 1 || times > maxConnections {
-				http.Error(w, fmt.Sprintf("times must be within 1..%d", maxConnections), http.StatusBadRequest)
+			times, err := strconv.Atoi(r.FormValue("times"))
+			if err != nil || times < 1 || times > maxTimes {
+				http.Error(w, fmt.Sprintf("times must be within 1..%d", maxTimes), http.StatusBadRequest)
 				return
 			}
-			address, err := netip.ParseAddrPort(r.URL.Query().Get("address"))
-			if err != nil {
+			to := r.FormValue("to")
+			if _, err := netip.ParseAddrPort(to); err != nil && path != "/resolve" {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			answers, err := do(r.Context(), address.String(), times)
-			respond(w, answers, err)
+			counts, err := do.repeat(r.Context(), to, times)
+			respond(w, counts, err)
 		})
 	}
 	return mux
 }
 
-// connect opens that many TCP connections to an address, one after the other, and sends nothing. It returns how many
-// failed, by the reason.
-func connect(ctx context.Context, address string, times int) (map[string]int, error) {
-	failed := map[string]int{}
-	for range times {
-		c, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			failed[err.Error()]++
-			continue
-		}
-		_ = c.Close()
-	}
-	return failed, nil
-}
+// action is what probe does once.
+type action func(ctx context.Context, to string) (results []string, err error)
 
-// ask connects to an address, which is IP:port, that many times, and returns the number of answers by name. The first
-// failure ends it.
-func ask(ctx context.Context, address string, times int) (map[string]int, error) {
-	c := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	names := make([]string, times)
+// repeat does it that many times, and counts its results. The first error ends it.
+func (do action) repeat(ctx context.Context, to string, times int) (map[string]int, error) {
+	var lock sync.Mutex
+	counts := map[string]int{}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(maxConcurrent)
-	for i := range times {
-		all.Go(func() (err error) {
-			names[i], err = askOnce(ctx, c, address)
+	for range times {
+		all.Go(func() error {
+			ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errTimeout)
+			defer cancel()
+			results, err := do(ctx, to)
+			lock.Lock()
+			defer lock.Unlock()
+			for _, result := range results {
+				counts[result]++
+			}
 			return err
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return nil, err
-	}
-	answers := map[string]int{}
-	for _, name := range names {
-		answers[name]++
-	}
-	return answers, nil
+	return counts, all.Wait()
 }
 
-func askOnce(ctx context.Context, c *http.Client, address string) (string, error) {
+// resolve looks up a name. A Resolver gives lookups of one name at the same time one answer, so each has its own.
+func resolve(ctx context.Context, name string) (out []string, err error) {
+	found, err := new(net.Resolver).LookupNetIP(ctx, "ip", name)
+	for _, a := range found {
+		out = append(out, a.Unmap().String())
+	}
+	return out, err
+}
+
+// connect opens a TCP connection to an address, and sends nothing. It returns the reason if that fails.
+func connect(ctx context.Context, address string) ([]string, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return []string{err.Error()}, nil
+	}
+	_ = c.Close()
+	return nil, nil
+}
+
+// ask connects to an address, and returns the name of the probe that answers.
+func ask(ctx context.Context, address string) ([]string, error) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/name", nil)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	resp, err := c.Do(req)
 	if err != nil {
@@ -136,14 +136,14 @@ func askOnce(ctx context.Context, c *http.Client, address string) (string, error
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return "", err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return "", errors.New(resp.Status)
+		return nil, errors.New(resp.Status)
 	}
 	name, err := io.ReadAll(io.LimitReader(resp.Body, 256))
-	return string(name), err
+	return []string{string(name)}, err
 }
 
 // respond writes a result, or an error with status 502.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -40,12 +41,12 @@ func TestProbe(t *testing.T) {
 		t.Errorf("its name is %q", text)
 	}
 	var answers map[string]int
-	if get("/ask?times=5&address="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
+	if get("/ask?times=5&to="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
 		t.Errorf("west answers %v", answers)
 	}
 	for address, refused := range map[string]int{west: 0, closed: 2} {
 		var failures map[string]int
-		get("/connect?times=2&address="+url.QueryEscape(address), &failures)
+		get("/connect?times=2&to="+url.QueryEscape(address), &failures)
 		n := 0
 		for why, times := range failures {
 			if n += times; !strings.Contains(why, "refused") {
@@ -56,20 +57,25 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: failed are %v, want %d", address, failures, refused)
 		}
 	}
-	var found []string
-	if get("/resolve?name=localhost", &found); len(found) == 0 {
+	var found map[netip.Addr]int
+	if get("/resolve?times=2&to=localhost", &found); len(found) == 0 {
 		t.Error("localhost has no address")
+	}
+	for address, times := range found {
+		if !address.IsLoopback() || times != 2 {
+			t.Errorf("localhost is %v", found)
+		}
 	}
 	for path, want := range map[string]struct {
 		status int
 		says   string
 	}{
-		"/ask?times=1&address=" + closed:                           {http.StatusBadGateway, "refused"},
-		"/ask?times=1&address=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
-		"/ask?times=0&address=" + west:                             {http.StatusBadRequest, "times"},
-		"/ask?times=1000000&address=" + west:                       {http.StatusBadRequest, "times"},
-		"/resolve?name=":                                           {http.StatusBadGateway, "no such host"},
-		"/ask?times=1&address=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
+		"/ask?times=1&to=" + closed:                           {http.StatusBadGateway, "refused"},
+		"/ask?times=1&to=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
+		"/ask?times=0&to=" + west:                             {http.StatusBadRequest, "times"},
+		"/ask?times=1000000&to=" + west:                       {http.StatusBadRequest, "times"},
+		"/resolve?times=2&to=":                                {http.StatusBadGateway, "no such host"},
+		"/ask?times=1&to=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
 	} {
 		if status, text := get(path, nil); status != want.status || !strings.Contains(text, want.says) {
 			t.Errorf("%s: %d %q, want %v", path, status, text, want)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -22,10 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-const (
-	tries      = 5 // connections to a VIP and port, which lead to endpoints at random
-	perCluster = 3 // endpoints of one exporter and family that are tried
-)
+const perCluster = 3 // endpoints of one exporter and family that are tried
 
 // Step is one thing that was tried for a name.
 type Step struct {
@@ -57,11 +53,6 @@ func Name(ctx context.Context, o Options, name types.NamespacedName) (all Report
 			p.Command("kubectl clusterset explain "+all.Name))
 		return all, nil
 	}
-	var slicesOf discoveryv1.EndpointSliceList
-	if err := p.List(ctx, &slicesOf, client.InNamespace(name.Namespace),
-		client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}); err != nil {
-		return all, p.Failed(err, "listing EndpointSlices")
-	}
 	o.routes = true // without Services
 	defer func() {
 		if !o.Keep {
@@ -74,24 +65,30 @@ func Name(ctx context.Context, o Options, name types.NamespacedName) (all Report
 	o.Say("asking from %s", p.id)
 	_, err = settled(ctx, func() ([]Step, bool, error) {
 		all.Steps, all.Findings = nil, []report.Finding{}
-		err := p.try(ctx, &all, imp, slicesOf.Items)
+		err := p.try(ctx, &all, imp)
 		return all.Steps, len(all.Findings) == 0, err
 	})
 	return all, err
 }
 
-// try fills a report with what the Pod of a cluster gets of an import.
-func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImport,
-	from []discoveryv1.EndpointSlice) error {
+// try fills a report with what the Pod of a cluster gets of an import and its endpoints, which a restart changes.
+func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImport) error {
+	var found discoveryv1.EndpointSliceList
+	if err := p.List(ctx, &found, client.InNamespace(imp.Namespace),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: imp.Name}); err != nil {
+		return p.Failed(err, "listing EndpointSlices")
+	}
+	from := found.Items
 	all.step("Import", all.Name, OK, "")
 	explain := p.Command("kubectl clusterset explain " + all.Name)
-	var answer, vips []netip.Addr
-	err := p.get(ctx, "/resolve?name="+url.QueryEscape(imp.Name+"."+imp.Namespace+".svc.clusterset.local."), &answer)
+	var vips []netip.Addr
+	var answers map[netip.Addr]int
+	err := p.repeat(ctx, "/resolve", imp.Name+"."+imp.Namespace+".svc.clusterset.local.", tries, &answers)
 	outcome := OK
 	for _, text := range imp.Spec.IPs {
-		vip, wrong := netip.ParseAddr(text)
-		if vips = append(vips, vip); wrong != nil || !slices.Contains(answer, vip) {
-			outcome = "the answer does not contain the VIP " + text
+		vip, _ := netip.ParseAddr(text)
+		if vips = append(vips, vip); answers[vip] < tries {
+			outcome = "the VIP " + missing(vip, answers)
 		}
 	}
 	switch {
@@ -159,7 +156,7 @@ func (p *place) dial(ctx context.Context, to netip.AddrPort, protocol corev1.Pro
 		return None
 	}
 	var broken map[string]int
-	if err := p.connect(ctx, "/connect", to, times, &broken); err != nil {
+	if err := p.repeat(ctx, "/connect", to.String(), times, &broken); err != nil {
 		return said(err)
 	}
 	if len(broken) == 0 {

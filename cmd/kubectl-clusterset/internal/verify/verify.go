@@ -341,8 +341,13 @@ func (p *place) addresses() map[corev1.IPFamily]netip.Addr {
 	return out
 }
 
-// settling is how long DNS and kube-proxy may take to follow the imports.
-const settling = 20 * time.Second
+const (
+	// settling is how long DNS and kube-proxy may take to follow the imports, or a restart of Pods.
+	settling = 20 * time.Second
+	// tries is how often each attempt looks up a name, and connects to a VIP: each time another Pod may answer, and
+	// one of ten that does not is met.
+	tries = 100
+)
 
 // look asks from the Pod of one cluster until nothing fails any more, or settling is over.
 func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
@@ -380,11 +385,11 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		}
 	}
 	zone := "." + o.Namespace + ".svc.clusterset.local."
-	var names, pods []netip.Addr
+	var names, pods map[netip.Addr]int
 	var nameErr, podsErr error
 	if !o.routes {
-		nameErr = p.get(ctx, "/resolve?name="+vipName+zone, &names)
-		podsErr = p.get(ctx, "/resolve?name="+headlessName+zone, &pods)
+		nameErr = p.repeat(ctx, "/resolve", vipName+zone, tries, &names)
+		podsErr = p.repeat(ctx, "/resolve", headlessName+zone, tries, &pods)
 	}
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if _, has := p.addresses()[family]; !has {
@@ -394,7 +399,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		var answers map[string]int
 		vipErr := error(nil)
 		if hasVIP {
-			answers, vipErr = p.through(ctx, vip, min(20*len(places), 100))
+			answers, vipErr = p.through(ctx, vip)
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
@@ -403,7 +408,7 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 			}
 			r := Result{From: p.id, To: to.id, Family: family, Route: OK, Name: OK, VIP: OK}
 			var direct map[string]int
-			if err := p.connect(ctx, "/ask", netip.AddrPortFrom(address, port), 1, &direct); err != nil {
+			if err := p.repeat(ctx, "/ask", netip.AddrPortFrom(address, port).String(), 1, &direct); err != nil {
 				r.Route = said(err)
 			} else if direct[to.id] == 0 {
 				r.Route = fmt.Sprintf("another program answers at %s", address)
@@ -413,12 +418,12 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 				r.Name = None
 			case podsErr != nil:
 				r.Name = said(podsErr)
-			case !slices.Contains(pods, address):
-				r.Name = fmt.Sprintf("%s is missing in the answer for %s", address, headlessName)
+			case pods[address] < tries:
+				r.Name = missing(address, pods) + " for " + headlessName
 			case nameErr != nil:
 				r.Name = said(nameErr)
-			case hasVIP && !slices.Contains(names, vip):
-				r.Name = fmt.Sprintf("the answer for %s does not contain the VIP %s", vipName, vip)
+			case hasVIP && names[vip] < tries:
+				r.Name = missing(vip, names) + " for " + vipName
 			}
 			switch {
 			case imp == nil || !slices.Contains(imp.Spec.IPFamilies, family):
@@ -449,9 +454,9 @@ func (p *place) gone(ctx context.Context) error {
 }
 
 // through connects to a VIP, and returns who has answered there at this or an earlier attempt.
-func (p *place) through(ctx context.Context, vip netip.Addr, times int) (map[string]int, error) {
+func (p *place) through(ctx context.Context, vip netip.Addr) (map[string]int, error) {
 	var answers map[string]int
-	err := p.connect(ctx, "/ask", netip.AddrPortFrom(vip, 80), times, &answers)
+	err := p.repeat(ctx, "/ask", netip.AddrPortFrom(vip, 80).String(), tries, &answers)
 	if p.reached == nil {
 		p.reached = map[netip.Addr]map[string]int{}
 	}
@@ -473,9 +478,14 @@ func total(answers map[string]int) (n int) {
 
 func said(err error) string { return strings.TrimSpace(err.Error()) }
 
-// connect has the Pod connect to an address.
-func (p *place) connect(ctx context.Context, path string, to netip.AddrPort, times int, into *map[string]int) error {
-	return p.get(ctx, path+"?"+url.Values{"address": {to.String()}, "times": {fmt.Sprint(times)}}.Encode(), into)
+// missing is what is wrong with the answers that lack an address.
+func missing(a netip.Addr, answers map[netip.Addr]int) string {
+	return fmt.Sprintf("%s is missing in %d of %d answers", a, tries-answers[a], tries)
+}
+
+// repeat has the Pod do something that many times, and returns how often it had which result.
+func (p *place) repeat(ctx context.Context, path, to string, times int, into any) error {
+	return p.get(ctx, path+"?"+url.Values{"to": {to}, "times": {fmt.Sprint(times)}}.Encode(), into)
 }
 
 // get asks the Pod, and decodes its answer. The Pod answers sooner than the timeout, so the request itself fails only

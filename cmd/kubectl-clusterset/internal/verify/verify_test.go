@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -208,14 +209,63 @@ func TestAgentsDoNotGetAheadOfVerify(t *testing.T) {
 	}
 }
 
+// TestAnAttemptDoesNotPassByChance: every seventh lookup fails, as does every seventh connection to the VIP.
+func TestAnAttemptDoesNotPassByChance(t *testing.T) {
+	did := map[string]int{} // times, by the request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		times, _ := strconv.Atoi(r.FormValue("times"))
+		what := r.URL.Path + r.FormValue("to")
+		before := did[what] / 7
+		did[what] += times
+		failed := did[what]/7 - before
+		switch {
+		case strings.HasPrefix(r.FormValue("to"), "10.0.0.1:"): // its Pod
+			fmt.Fprint(w, map[string]string{"/ask": `{"east": 1}`, "/connect": "{}"}[r.URL.Path])
+		case r.URL.Path == "/connect" && failed > 0:
+			fmt.Fprintf(w, `{"timeout": %d}`, failed)
+		case failed > 0:
+			http.Error(w, "no such host", http.StatusBadGateway)
+		default:
+			fmt.Fprintf(w, `{"10.96.0.1": %d, "10.0.0.1": %[1]d, "east": %[1]d}`, times)
+		}
+	}))
+	defer server.Close()
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "verify-1", Name: vipName}}
+	imp.Spec.IPs, imp.Spec.IPFamilies = []string{"10.96.0.1"}, []corev1.IPFamily{corev1.IPv4Protocol}
+	imp.Spec.Ports = []mcsv1beta1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
+	endpoints := endpointsOf("east", discoveryv1.AddressTypeIPv4, "10.0.0.1")
+	endpoints.Namespace, endpoints.Labels[mcsv1beta1.LabelServiceName] = imp.Namespace, imp.Name
+	east := member("east", imp, &endpoints)
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+	rows, err := east.ask(t.Context(), options(), []*place{east})
+	if err != nil || len(rows) != 1 || rows[0].Route != OK || !failed(rows[0].Name) || !failed(rows[0].VIP) {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	all := &Report{Name: "probe.verify-1"}
+	if err := east.try(t.Context(), all, imp); err != nil ||
+		!failing(all, "DNS probe.verify-1: no such host", "VIP 10.96.0.1:80: 14 of 100 connections failed: timeout") {
+		t.Errorf("%+v, %v", all.Findings, err)
+	}
+	// Its Pod is another one after a restart.
+	endpoints.Endpoints[0].Addresses[0] = "10.0.0.2"
+	if err := east.Update(t.Context(), &endpoints); err != nil {
+		t.Fatal(err)
+	}
+	all = &Report{Name: "probe.verify-1"}
+	if err := east.try(t.Context(), all, imp); err != nil || all.Steps[2].What != "10.0.0.2:8080 in east" {
+		t.Errorf("%+v, %v", all.Steps, err)
+	}
+}
+
 // TestOneAttemptNeedNotMeetEveryCluster: a VIP leads to each by chance, and there may be many.
 func TestOneAttemptNeedNotMeetEveryCluster(t *testing.T) {
 	attempt := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/resolve":
-			fmt.Fprint(w, `["10.96.0.1", "10.0.0.1", "10.0.0.2"]`)
-		case strings.HasPrefix(r.FormValue("address"), "10.96.0.1:"):
+			fmt.Fprintf(w, `{"10.96.0.1": %d, "10.0.0.1": %[1]d, "10.0.0.2": %[1]d}`, tries)
+		case strings.HasPrefix(r.FormValue("to"), "10.96.0.1:"):
 			attempt++
 			fmt.Fprint(w, []string{`{"east": 40}`, `{"west": 40}`}[attempt%2])
 		default:
@@ -252,7 +302,7 @@ func TestEachVIPKeepsWhoHasAnswered(t *testing.T) {
 	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
 	for _, answer = range []string{`{"east": 1}`, `{"west": 1}`} {
 		for _, vip := range []string{"10.96.0.1", "fd00::1"} {
-			got, err := east.through(t.Context(), netip.MustParseAddr(vip), 1)
+			got, err := east.through(t.Context(), netip.MustParseAddr(vip))
 			if err != nil || got["east"] != 1 || got["west"] != strings.Count(answer, "west") {
 				t.Errorf("%s, after %s: %v, %v", vip, answer, got, err)
 			}
@@ -294,11 +344,11 @@ func tried(t *testing.T, imp *mcsv1beta1.ServiceImport, from []discoveryv1.Endpo
 ) *Report {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch to := r.FormValue("address"); {
+		switch to := r.FormValue("to"); {
 		case r.URL.Path == "/resolve" && answer == "":
 			http.Error(w, "no such host", http.StatusBadGateway)
-		case r.URL.Path == "/resolve" && r.FormValue("name") == "web.shop.svc.clusterset.local.":
-			fmt.Fprintf(w, "[%q]", answer)
+		case r.URL.Path == "/resolve" && to == "web.shop.svc.clusterset.local.":
+			fmt.Fprintf(w, `{%q: %s}`, answer, r.FormValue("times"))
 		case r.URL.Path == "/connect" && slices.Contains(strings.Fields(broken), to):
 			fmt.Fprintf(w, `{"timeout": %s}`, r.FormValue("times"))
 		case r.URL.Path == "/connect":
@@ -306,11 +356,15 @@ func tried(t *testing.T, imp *mcsv1beta1.ServiceImport, from []discoveryv1.Endpo
 		}
 	}))
 	defer server.Close()
-	east := member("east")
+	var objects []client.Object
+	for i := range from {
+		objects = append(objects, &from[i])
+	}
+	east := member("east", objects...)
 	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
 	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}}
 	all := &Report{Name: "web.shop"}
-	if err := east.try(t.Context(), all, imp, from); err != nil {
+	if err := east.try(t.Context(), all, imp); err != nil {
 		t.Error(err)
 	}
 	return all
@@ -325,7 +379,8 @@ func failing(r *Report, steps ...string) bool {
 
 func endpointsOf(cluster string, family discoveryv1.AddressType, addresses ...string) discoveryv1.EndpointSlice {
 	s := discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: strings.ToLower(string(family)),
+			Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster, mcsv1beta1.LabelServiceName: "web"}},
 		AddressType: family, Ports: []discoveryv1.EndpointPort{{Port: ptr.To(int32(8080))}},
 	}
 	for _, a := range addresses {
@@ -347,10 +402,10 @@ func TestANameSaysWhichStepFailed(t *testing.T) {
 		want           []string // steps
 	}{
 		"all is well": {"10.9.0.1", "", west, nil},
-		"DNS":         {"10.9.0.2", "", west, []string{"DNS web.shop: the answer does not"}},
+		"DNS":         {"10.9.0.2", "", west, []string{"DNS web.shop: the VIP 10.9.0.1 is missing in 100 of 100"}},
 		"no route": {"10.9.0.1", "10.1.0.1:8080 10.9.0.1:80", west,
 			[]string{"Endpoint 10.1.0.1:8080 in west: 1 of 1"}},
-		"kube-proxy": {"10.9.0.1", "10.9.0.1:80", west, []string{"VIP 10.9.0.1:80: 5 of 5"}},
+		"kube-proxy": {"10.9.0.1", "10.9.0.1:80", west, []string{"VIP 10.9.0.1:80: 100 of 100"}},
 		"none ready": {"10.9.0.1", "10.9.0.1:80", nil, []string{"Endpoint web.shop: no endpoint is ready"}},
 		"no route by IPv6": {"10.9.0.1", "[fd01::1]:8080 10.9.0.1:80", []discoveryv1.EndpointSlice{
 			endpointsOf("west", discoveryv1.AddressTypeIPv4, "10.1.0.1", "10.1.0.2", "10.1.0.3"),
