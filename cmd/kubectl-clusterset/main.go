@@ -21,7 +21,11 @@ var version = "dev"
 func main() {
 	log.SetLogger(logr.Discard()) // of the clients
 	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	cmd, err := command.New(version, os.Stdout, os.Stderr).ExecuteContextC(ctx)

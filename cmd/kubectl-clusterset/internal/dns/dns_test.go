@@ -912,6 +912,37 @@ func TestOurConfigurationWaitsForOurImage(t *testing.T) {
 	}
 }
 
+// TestOurConfigurationWaitsForTheImageOfAnInterruptedRun: the image is ours, and stock Pods still serve.
+func TestOurConfigurationWaitsForTheImageOfAnInterruptedRun(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", pods()...)
+	before, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := before.withImage(image)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, platform.AnnotationImage, before.container().Image)
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3}
+	if err := errors.Join(here.Update(t.Context(), d), here.Status().Update(t.Context(), d)); err != nil {
+		t.Fatal(err)
+	}
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Timeout: time.Second,
+		Ask: func(context.Context, *corev1.Pod, int32, *miekg.Msg) (*miekg.Msg, error) {
+			return nil, errors.New("connection refused")
+		}}
+	for _, w := range []Wanted{{Image: image}, {Image: image, NoWait: true}} {
+		r.Wait = !w.NoWait
+		want := map[bool]string{true: "--wait=false", false: "the rollout does not end"}[w.NoWait]
+		if err := r.Install(t.Context(), w); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "was restored") || r.Wait && !strings.Contains(err.Error(), "--image") {
+			t.Errorf("it ends with %v, want %q", err, want)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil || s.Config.ResourceVersion != before.Config.ResourceVersion {
+			t.Errorf("the configuration changes: %v\n%s", err, s.Corefile())
+		}
+	}
+}
+
 // TestARoleStaysWhileAnotherBindingNeedsIt: deploy/coredns binds it to the cluster's own CoreDNS.
 func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 	for what, bound := range map[string]bool{"bound by hand": true, "not bound": false} {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -96,7 +97,8 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if err := p.replace(s); err != nil {
 		return nil, err
 	}
-	if w.NoWait && p.Deployment != nil && p.Forward != nil {
+	rolledOut, _ := facts.RolledOut(s.Deployment, nil, 0) // no Pod of another image is left
+	if w.NoWait && p.Forward != nil && (p.Deployment != nil || !rolledOut) {
 		remedy := "omit --wait=false"
 		if installed == "" { // else --beside is refused
 			remedy += ", or use --beside"

@@ -87,21 +87,24 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 
 // carryOut changes the cluster's DNS, and waits until it answers. It returns what it changed, also if it fails.
 func (r *Runner) carryOut(ctx context.Context, s *State, p *Plan) (done []*Change, err error) {
-	for _, c := range p.changes() {
-		what := "the configuration"
-		if c == p.Deployment {
-			what = "the image"
+	if c := p.Deployment; c != nil {
+		r.Say("%s: changing the image of the cluster's DNS", r.Name)
+		if err = r.change(ctx, c); err != nil {
+			return nil, err
 		}
-		r.Say("%s: changing %s of the cluster's DNS", r.Name, what)
+		done = append(done, c)
+	}
+	if p.Mode == Replace && r.Wait && len(p.changes()) > 0 { // an earlier run may have changed the image
+		if err = r.rollout(ctx, s.Deployment); err != nil {
+			return done, err
+		}
+	}
+	for _, c := range p.Forward {
+		r.Say("%s: changing the configuration of the cluster's DNS", r.Name)
 		if err = r.change(ctx, c); err != nil {
 			return done, err
 		}
 		done = append(done, c)
-		if c == p.Deployment && r.Wait {
-			if err = r.rollout(ctx, s.Deployment); err != nil {
-				return done, err
-			}
-		}
 	}
 	if err = r.restart(ctx, s, p); err == nil && r.Wait && p.ByHand == "" {
 		err = r.effective(ctx, s, p, true)
