@@ -403,6 +403,9 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
+			if !has && len(p.addresses()) == 1 { // it has the other family alone
+				rows = append(rows, Result{p.id, to.id, family, "no IP family in common", None, None})
+			}
 			if !has {
 				continue
 			}

@@ -162,7 +162,14 @@ func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	o := options()
 	o.routes = true
 	rows, err := east.ask(t.Context(), o, []*place{east})
-	if err != nil || len(rows) != 1 || rows[0] != (Result{"east", "east", corev1.IPv4Protocol, OK, None, None}) {
+	own := Result{"east", "east", corev1.IPv4Protocol, OK, None, None}
+	if err != nil || len(rows) != 1 || rows[0] != own {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	west.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "fd00::2"}}}}
+	rows, err = east.ask(t.Context(), o, []*place{east, west})
+	none := Result{"east", "west", corev1.IPv4Protocol, "no IP family in common", None, None}
+	if err != nil || !slices.Equal(rows, []Result{own, none}) {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
