@@ -1276,6 +1276,16 @@ func TestAStepIsPrintedWithOurAddress(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotWaitedForDoesNotRun: its image may need a secret that does not exist yet.
+func TestWhatWasNotWaitedForDoesNotRun(t *testing.T) {
+	var out strings.Builder
+	r := &Runner{Cluster: load(t, "testdata/gke.yaml", besideService()), Out: &out, Say: t.Logf}
+	if err := r.Install(t.Context(), Wanted{Image: image, NoWait: true}); err != nil ||
+		!strings.Contains(out.String(), "\nOur CoreDNS is applied, and was not waited for. One step") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
 // TestUninstallTellsWhatIsLeftToDoByHand, before it deletes what the cluster's DNS may forward to.
 func TestUninstallTellsWhatIsLeftToDoByHand(t *testing.T) {
 	here := load(t, "testdata/eks-auto.yaml", besideService(), besideDeployment())

@@ -75,7 +75,11 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		}
 	}
 	if p.ByHand != "" && !r.done(ctx, s) {
-		fmt.Fprintf(r.Out, "\nOur CoreDNS runs. One step is yours: %s\n", p.ByHand)
+		state := "is applied, and was not waited for"
+		if r.Wait {
+			state = "runs"
+		}
+		fmt.Fprintf(r.Out, "\nOur CoreDNS %s. One step is yours: %s\n", state, p.ByHand)
 		return nil
 	}
 	if r.Wait {
