@@ -484,6 +484,36 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 	}
 }
 
+// TestAConfigMapThatOthersFilledMeanwhileStays: a rollback would delete it, as this program created it.
+func TestAConfigMapThatOthersFilledMeanwhileStays(t *testing.T) {
+	for others, stays := range map[string]bool{"": false, "a.example:53 {\n}\n": true} {
+		here := load(t, "testdata/k3s.yaml", besideService())
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+		s, p, err := r.plan(t.Context(), func(s *State) (*Plan, error) { return Install(s, Wanted{Image: image}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := r.carryOut(t.Context(), s, p)
+		if err != nil || len(done) != 1 {
+			t.Fatalf("%d changes, %v", len(done), err)
+		}
+		custom := done[0].After.DeepCopyObject().(*corev1.ConfigMap)
+		if custom.Data["a.server"] = others; stays {
+			if err := here.Update(t.Context(), custom); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = r.rollBack(t.Context(), s, p, done, errors.New("no answer"))
+		if strings.Contains(err.Error(), "rolling back: ") != stays ||
+			strings.Contains(err.Error(), "kubectl clusterset dns uninstall") != stays {
+			t.Errorf("it ends with %v", err)
+		}
+		if s, err := Read(t.Context(), here); err != nil || s.Custom.Data["a.server"] != others {
+			t.Errorf("with %q, %v stays, %v", others, s.Custom.Data, err)
+		}
+	}
+}
+
 // TestUninstallTakesBackRightsThatItsInstallGave, also if nothing else is installed; not those that others gave.
 func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 	const byHand = ".:53 {\n multicluster clusterset.local\n kubernetes cluster.local\n reload\n}\n"

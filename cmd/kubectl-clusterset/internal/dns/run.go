@@ -341,7 +341,7 @@ func (r *Runner) change(ctx context.Context, c *Change) error {
 	case before == nil:
 		err = r.Create(ctx, after, owner)
 	case after == nil:
-		err = kube.Delete(ctx, r.Client, before)
+		err = kube.DeleteUnchanged(ctx, r.Client, before)
 	default:
 		o, patch := after.DeepCopyObject().(client.Object), client.StrategicMergeFrom(before)
 		_, locked := o.(*corev1.ConfigMap)
