@@ -41,7 +41,7 @@ type archive struct {
 }
 
 // Write writes a tar.gz of a snapshot, the logs of clusters, by folder, and further files, by name. errors.txt names
-// what cannot be read, and unread counts it; Write fails only if out does.
+// what cannot be read, and unread counts it; Write fails only if out does, or if ctx has ended.
 func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapshot,
 	clusters map[string]*cluster.Cluster, files map[string][]byte) (unread int, err error) {
 	zipped := gzip.NewWriter(out)
@@ -61,7 +61,7 @@ func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapsh
 		a.add(name, Redact(text))
 	}
 	a.add("errors.txt", Redact([]byte(strings.Join(a.problems, "\n")+"\n")))
-	if err := errors.Join(a.err, a.to.Close(), zipped.Close()); err != nil {
+	if err := errors.Join(ctx.Err(), a.err, a.to.Close(), zipped.Close()); err != nil {
 		return 0, err
 	}
 	return len(a.problems), nil

@@ -2,7 +2,10 @@ package bundle
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -79,6 +82,16 @@ func TestNoCredentialGetsIntoTheArchive(t *testing.T) {
 	}
 	if c, line := got.Member.Plugin(); c == nil || line == nil {
 		t.Errorf("the Corefile is lost:\n%s", got.Member.DNS.Corefile())
+	}
+}
+
+// TestAnInterruptedArchiveIsNone: logs that nobody could read any more would be missing in it.
+func TestAnInterruptedArchiveIsNone(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Write(ctx, io.Discard, time.Now(), &snapshot.Snapshot{}, nil, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
 	}
 }
 
