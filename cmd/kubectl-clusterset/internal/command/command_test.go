@@ -175,6 +175,22 @@ func TestAPlanWithoutAHubSaysWhichStepIsMissing(t *testing.T) {
 	}
 }
 
+// TestAPlanOfNothingFails: in CI, a mistyped folder would pass.
+func TestAPlanOfNothingFails(t *testing.T) {
+	serve(t, nil, http.StatusForbidden)
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	text := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := New("v0.0.0-test", io.Discard, io.Discard)
+	cmd.SetArgs([]string{"plan", "-f", file})
+	err := cmd.ExecuteContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), file+" has no ServiceExport and no Service") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
 // TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace: an admin of one ClusterSet has no rights in another's.
 func TestWhoLacksRightsOnTheHubMayHaveTheWrongNamespace(t *testing.T) {
 	const ask = "\n  → if you lack a right, run the command as a cluster admin"

@@ -122,5 +122,8 @@ func applied(r *root, file string, args []string) (map[types.NamespacedName]plan
 			return nil, fmt.Errorf("%s %s: %w", u.GetKind(), n, err)
 		}
 	}
+	if len(out) == 0 {
+		return nil, report.Fail("-f FILE with what would be applied", "%s has no ServiceExport and no Service", file)
+	}
 	return out, nil
 }
