@@ -76,12 +76,13 @@ databases: build ## etcd, NATS, Galera and Redis over three clusters, their Pods
 	cd test/databases/nats && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/databases/debian/usr/local/bin/' github.com/nats-io/nats-server/v2
 	DATABASES_BIN='$(CURDIR)/bin/databases' DATABASES_RECORD=1 $(GO) test -count=1 -timeout 30m -v -tags databases ./test/databases
 
-# Istio's and Envoy Gateway's control planes take minutes to compile, once.
+# These programs take minutes to compile, once. Of Prometheus' ways to find targets, two are asked.
 .PHONY: consumers
-consumers: build ## what meshes and gateways, as their authors ship them, make of a clusterset, as root; writes docs/consumers.md
+consumers: build ## what meshes, gateways and Prometheus, as their authors ship them, make of a clusterset, as root; writes docs/consumers.md
 	@mkdir -p bin/consumers
 	cd test/consumers/istio && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' istio.io/istio/pilot/cmd/pilot-discovery
 	cd test/consumers/envoygateway && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' github.com/envoyproxy/gateway/cmd/envoy-gateway
+	cd test/consumers/prometheus && $(GO) build -tags remove_all_sd,enable_kubernetes_sd,enable_dns_sd -ldflags '-s -w' -o '$(CURDIR)/bin/consumers/' github.com/prometheus/prometheus/cmd/prometheus
 	cd test/consumers && CONSUMERS_PAGE='$(CURDIR)/docs/consumers.md' $(GO) test -count=1 -v -timeout 30m .
 
 .PHONY: ui-test

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,7 +39,8 @@ type consumer struct {
 	port                 int32
 	before               string // what it saw before slices had a form for it, at 81ab5485
 	sees                 func() (set, error)
-	own                  bool // it sees its own cluster's endpoints only
+	want                 func() set // that; nil: all that should get traffic
+	what                 string     // in words
 	slowest              time.Duration
 }
 
@@ -72,7 +74,11 @@ func follow(t *testing.T, w *world, all []*consumer) {
 				}
 				got, err := c.sees()
 				if err == nil {
-					err = difference(got, w.exported(c.port, c.own))
+					want := w.exported(c.port, w.serving, false)
+					if c.want != nil {
+						want = c.want()
+					}
+					err = difference(got, want)
 				}
 				if err != nil {
 					missing = errors.Join(missing, fmt.Errorf("%s, %s: %w", c.name, c.asked, err))
@@ -88,7 +94,7 @@ func follow(t *testing.T, w *world, all []*consumer) {
 		t.Logf(
 			"%s: %d endpoints seen by all after %v",
 			what,
-			len(w.exported(80, false)),
+			len(w.exported(80, w.serving, false)),
 			time.Since(began).Round(time.Millisecond),
 		)
 		return took
@@ -131,13 +137,14 @@ func follow(t *testing.T, w *world, all []*consumer) {
 
 	w.member("b").Agent.Kill()
 	delete(w.serving, "b")
+	delete(w.live, "b")
 	agree("b is lost", limit)
 	w.add(t, here)
 	agree("a change while b is lost", soon)
 	if err := w.member("b").Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.serving["b"] = true
+	w.serving["b"], w.live["b"] = true, true
 	agree("b is back", limit)
 	followed = append(followed, all...)
 }
@@ -175,7 +182,8 @@ func sidecars(t *testing.T, w *world) []*consumer {
 		},
 		{
 			name: "Istio, sidecar, `ENABLE_MCS_*`", version: short(version), asked: "the VIP, port 80", port: 80,
-			before: "those of its own cluster", sees: sidecar(t, w, mcs, 80), own: true,
+			before: "those of its own cluster", sees: sidecar(t, w, mcs, 80), what: "those of its own cluster",
+			want: func() set { return w.exported(80, map[string]bool{here: true}, false) },
 		},
 	}
 }
@@ -213,23 +221,22 @@ func table() string {
 	out.WriteString(heading)
 	for _, c := range followed {
 		if c.version != "" {
-			sees := "all that should get traffic"
-			if c.own {
-				sees = "those of its own cluster"
-			}
-			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s, at most %.1f s after a change |\n",
-				c.name, c.version, c.asked, c.before, sees, c.slowest.Seconds())
+			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s, at most %.1f s after a change |\n", c.name, c.version,
+				c.asked, c.before, cmp.Or(c.what, "all that should get traffic"), c.slowest.Seconds())
 		}
 	}
 	return out.String()
 }
 
-const heading = `# Meshes and gateways
+const heading = `# Meshes, gateways and Prometheus
 
 Written by ` + "`make consumers`" + `. It runs the control planes of others on a clusterset of two members that both
 export one ClusterSetIP Service, and asks them by xDS as their proxies do. Both columns say to which endpoints
 connections would go, without any slice made for these readers (before) and now: through 200 changes of Pods,
 ` + "`local,any`" + `, no local endpoint, and the loss and return of a cluster. No traffic is sent.
+
+Prometheus is asked for its targets, where a Headless Service of the same Pods is exported, too, and the kinds of
+Envoy Gateway are installed. It looks at what it has found every 5 s.
 
 With ` + "`ENABLE_MCS_*`" + ` Istio makes a Service of its own with the cluster's addresses of the name, and of that one and
 the derived Service takes the older. Its own has no endpoints of clusters that Istio has no remote secret of. Leave

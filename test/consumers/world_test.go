@@ -45,6 +45,7 @@ type world struct {
 	vip     string
 	derived string          // name of the Service with that VIP
 	serving map[string]bool // clusters whose endpoints are to get traffic from here
+	live    map[string]bool // clusters whose endpoints are known here
 }
 
 type pod struct {
@@ -81,13 +82,14 @@ func begin(t *testing.T, members ...string) *world {
 		pods:       map[string][]*pod{},
 		random:     rand.New(rand.NewPCG(49, 49)),
 		serving:    map[string]bool{},
+		live:       map[string]bool{},
 	}
 	for _, m := range set.Members {
 		if w.client[m.ID], err = m.Cluster.Client(agent.Scheme()); err != nil {
 			t.Fatal(err)
 		}
 		w.export(t, m.ID)
-		w.serving[m.ID] = true
+		w.serving[m.ID], w.live[m.ID] = true, true
 	}
 	w.wait(t, "the Service is imported", func() error {
 		imported := &mcsv1beta1.ServiceImport{ObjectMeta: meta(service)}
@@ -210,17 +212,12 @@ func (w *world) delete(t *testing.T, cluster string, p *pod, grace int64) {
 	}
 }
 
-// exported returns the endpoints of a port that are to get new connections from here, or all ready ones of this
-// cluster.
-func (w *world) exported(port int32, own bool) set {
+// exported returns the endpoints of a port in clusters: those that are to get new connections, or all.
+func (w *world) exported(port int32, clusters map[string]bool, all bool) set {
 	out := set{}
-	serving := w.serving
-	if own {
-		serving = map[string]bool{here: true}
-	}
-	for cluster := range serving {
+	for cluster := range clusters {
 		for _, p := range w.pods[cluster] {
-			if p.ready && !p.terminating {
+			if all || p.ready && !p.terminating {
 				out[fmt.Sprintf("%s:%d", p.Status.PodIP, ports[port])] = true
 			}
 		}
