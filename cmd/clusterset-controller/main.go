@@ -59,6 +59,9 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // caches are most of the heap, and twice their size is much beside 10,000 exports
 	}
+	// A connection that a load balancer has forgotten is closed after 15 s, before Leases expire. client-go takes 45.
+	setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "10")
+	setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
 	var err error
 	switch os.Args[1] {
 	case "agent":
@@ -78,6 +81,13 @@ func main() {
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "clusterset-controller:", err)
 		os.Exit(1)
+	}
+}
+
+// setenv sets a variable of the environment that the user has not set.
+func setenv(name, value string) {
+	if os.Getenv(name) == "" {
+		_ = os.Setenv(name, value) // it fails only for names that are none
 	}
 }
 

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -16,8 +15,8 @@ type Forwarder struct {
 	mu     sync.Mutex
 	target string
 	mode   mode
-	conns  map[net.Conn]bool
-	wake   chan struct{} // closed when mode leaves hanging
+	conns  map[net.Conn]bool // whether anything passes
+	wake   chan struct{}     // closed when mode leaves hanging
 }
 
 type mode int
@@ -49,6 +48,15 @@ func (f *Forwarder) Cut() { f.set(refusing) }
 
 // Hang lets nothing through any more, without a word to anyone.
 func (f *Forwarder) Hang() { f.set(hanging) }
+
+// Lose lets nothing through connections that are open, as a load balancer does that has forgotten them. New ones work.
+func (f *Forwarder) Lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		f.conns[c] = false
+	}
+}
 
 // Restore lets everything through. Connections that hung are reset.
 func (f *Forwarder) Restore() { f.set(passing) }
@@ -149,13 +157,17 @@ func (f *Forwarder) forward(c net.Conn) {
 	f.mu.Unlock()
 }
 
-func (f *Forwarder) copy(to io.Writer, from io.Reader) {
+func (f *Forwarder) copy(to, from net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		f.mu.Lock()
 		mode, wake := f.mode, f.wake
+		passes, open := f.conns[from]
 		f.mu.Unlock()
+		if open && !passes && err == nil {
+			continue
+		}
 		if mode == hanging {
 			<-wake
 			return

@@ -95,7 +95,7 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestForwarderPassesCutsAndHangs(t *testing.T) {
+func TestForwarderPassesCutsHangsAndLoses(t *testing.T) {
 	f, err := newForwarder(echo(t))
 	must(t, err)
 	t.Cleanup(f.Close)
@@ -146,6 +146,10 @@ func TestForwarderPassesCutsAndHangs(t *testing.T) {
 	f.Restore()
 	reset("restored, connection that hung", say(open, ordinary))
 	reset("restored, connection made while hanging", say(fresh, ordinary))
+	open = dial()
+	must(t, say(open, ordinary))
+	f.Lose()
+	silent("lost", say(open, 300*time.Millisecond))
 	must(t, say(dial(), ordinary))
 }
 

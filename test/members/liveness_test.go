@@ -8,6 +8,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -110,13 +112,15 @@ func (m *mortal) wantNotReady(t *testing.T, in, cluster, name, address string) {
 	})
 }
 
+// renewed returns when a member last renewed its Lease; zero before the first time.
 func (m *mortal) renewed(t *testing.T, id string) time.Time {
 	t.Helper()
 	var lease coordinationv1.Lease
-	if err := m.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: id}, &lease); err != nil {
+	err := m.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: id}, &lease)
+	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	return lease.Spec.RenewTime.Time
+	return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
 }
 
 // wantRenewal waits until a member renews after a time, and tells when it did.
@@ -324,5 +328,25 @@ func (m *mortal) watch(t *testing.T, endpoints int, ids ...string) func() []stri
 			bad = append(bad, stop()...)
 		}
 		return bad
+	}
+}
+
+// TestT1ALostConnectionToTheHubEndsNobody: a load balancer forgets the agent's connection and answers nothing. The
+// agent opens another one before its Lease expires.
+func TestT1ALostConnectionToTheHubEndsNobody(t *testing.T) {
+	t.Parallel()
+	s, err := start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	s.logAgents(t)
+	m := &mortal{set: s}
+	m.wantRenewal(t, "a", time.Time{})
+	s.members["a"].ToHub.Lose()
+	last, lost := m.renewed(t, "a"), time.Now()
+	m.wantRenewal(t, "a", last)
+	if took := time.Since(lost); took > 35*time.Second {
+		t.Errorf("the next renewal came after %v", took)
 	}
 }
