@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
@@ -131,6 +134,53 @@ func TestReport(t *testing.T) {
 	}
 	if onHub() {
 		t.Error("the hub's budget is spent, and Ready was written all the same")
+	}
+}
+
+// TestF4ASilentAgentIsNamed although its Lease is renewed or its endpoints answer: its cluster's end is noticed late.
+func TestF4ASilentAgentIsNamed(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for what, c := range map[string]struct {
+		state  reach.State
+		since  time.Duration
+		noPort bool
+		want   string
+	}{
+		"silent":                    {reach.Silent, 5 * time.Minute, false, "AgentsSilent"},
+		"only its endpoints answer": {reach.Serving, 5 * time.Minute, false, "AgentsSilent"},
+		"never answered":            {reach.Unknown, 5 * time.Minute, false, "AgentsSilent"},
+		"answers at no address":     {reach.Unknown, 5 * time.Minute, true, "Reached"},
+		"starts again":              {reach.Silent, 20 * time.Second, false, "Reached"},
+		"answers":                   {reach.Answers, 5 * time.Minute, false, "Reached"},
+	} {
+		source := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: kube.SystemNamespace, Name: "source-west",
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+			Labels:            map[string]string{liveness.LabelSource: "west"},
+		}}
+		reach.Member{State: c.state, Since: now.Add(-c.since)}.Write(source, 0)
+		if !c.noPort {
+			reach.WriteAddresses(source, []string{"10.0.0.1:8082"})
+		}
+		onHub := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "west",
+			Annotations: map[string]string{withdrawal.AnnotationAcknowledged: ""}}}
+		reach.WriteAddresses(onHub, reach.ReadAddresses(source, nil))
+		local := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(source).
+			WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+		hub := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(onHub).Build()
+		r := New(Config{
+			Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
+			Seen:   func() health.Facts { return health.Facts{Fresh: true} },
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+			Now:    func() time.Time { return now },
+		})
+		if _, err := r.Report(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPeersReachable)
+		if got.Reason != c.want || c.want == "AgentsSilent" && !strings.Contains(got.Message, "west") {
+			t.Errorf("%s: %+v, want %s", what, got, c.want)
+		}
 	}
 }
 

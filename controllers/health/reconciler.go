@@ -37,6 +37,9 @@ import (
 // interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
 const interval = 10 * time.Second
 
+// silentLimit is for how long another member's agent may be silent, as while it starts.
+const silentLimit = 30 * time.Second
+
 type Config struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string
@@ -227,7 +230,7 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 		reported := grants.Read(p.Status.Properties)
 		f.Ranges[p.Name] = health.Ranges{Pods: reported.Pods, Services: reported.Services}
 	}
-	leases, err := kube.Members(ctx, hub, r.HubNamespace)
+	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
 	}
@@ -238,18 +241,20 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	for i := range sources {
 		source := &sources[i]
 		id := source.Labels[liveness.LabelSource]
-		lease, member := leases[id]
-		if id == r.Cluster || !member {
+		if _, member := members[id]; id == r.Cluster || !member {
 			continue
 		}
-		state := liveness.StateOf(source)
+		state, reached := liveness.StateOf(source), reach.Read(source)
+		since := reached.Since
+		if reached.State == reach.Unknown {
+			since = source.CreationTimestamp.Time
+		}
 		f.Peers = append(f.Peers, health.Peer{
 			ID:       id,
 			Expired:  state.Expired,
 			OnExpiry: state.OnExpiry,
-			Never: !state.Expired && reach.Read(source).State == reach.Unknown && lease != nil &&
-				len(reach.ReadAddresses(lease, nil)) > 0 &&
-				r.Now().Sub(source.CreationTimestamp.Time) > interval,
+			Silent: reached.State != reach.Answers && len(reach.ReadAddresses(source, nil)) > 0 &&
+				r.Now().Sub(since) > silentLimit,
 		})
 	}
 	return nil

@@ -48,7 +48,7 @@ type Peer struct {
 	ID       string
 	Expired  bool
 	OnExpiry hubv1alpha1.ExpiryPolicy // what its endpoints follow if it has expired
-	Never    bool                     // its Lease is renewed, and its agent never answered here
+	Silent   bool                     // its agent does not answer here
 }
 
 // Ranges are the addresses of a member's Pods and Services, as it reports them.
@@ -249,7 +249,7 @@ func (f *Facts) dns() metav1.Condition {
 
 func (f *Facts) peers() metav1.Condition {
 	const of = hubv1alpha1.ConditionPeersReachable
-	var expired, never []string
+	var expired, silent []string
 	traffic := "This cluster sends no traffic there"
 	for _, p := range f.Peers {
 		switch {
@@ -258,18 +258,17 @@ func (f *Facts) peers() metav1.Condition {
 			if p.OnExpiry == hubv1alpha1.ExpiryKeep {
 				traffic = "Traffic still goes there (onExpiry: Keep)"
 			}
-		case p.Never:
-			never = append(never, p.ID)
+		case p.Silent:
+			silent = append(silent, p.ID)
 		}
 	}
 	slices.Sort(expired)
-	slices.Sort(never)
+	slices.Sort(silent)
 	switch {
 	case len(expired) > 0:
 		return condition(of, "Expired", "Unreachable or expired: %s. %s", list(expired), traffic)
-	case len(never) > 0:
-		return condition(of, "NeverAnswered", "The agents of %s never answered here, so their end is noticed late",
-			list(never))
+	case len(silent) > 0:
+		return condition(of, "AgentsSilent", "The agents of these members do not answer here: %s", list(silent))
 	case len(f.Peers) == 0:
 		return condition(of, "Alone", "This cluster knows no other member.")
 	}

@@ -197,7 +197,7 @@ func TestU6RightsThatAreNotKnown(t *testing.T) {
 // TestAnotherMembersFaultIsItsOwn: it is reported, and this member is Ready.
 func TestAnotherMembersFaultIsItsOwn(t *testing.T) {
 	for reason, peer := range map[string]Peer{
-		"Expired": {ID: "west", Expired: true}, "NeverAnswered": {ID: "west", Never: true},
+		"Expired": {ID: "west", Expired: true}, "AgentsSilent": {ID: "west", Silent: true},
 	} {
 		f := well()
 		f.Peers[0] = peer

@@ -131,9 +131,11 @@ var Reasons = map[string]Reason{
 		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired.",
 		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between " +
 			"the two."},
-	"NeverAnswered": {Condition: "PeersReachable",
-		Means:  "An agent never answered here. If its cluster dies, that is noticed after a minute, not five seconds.",
-		Remedy: "Allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` (failover.md)."},
+	"AgentsSilent": {Condition: "PeersReachable",
+		Means: "Unless an endpoint answers here, that member's Lease decides, and its end is noticed after a " +
+			"minute, not five seconds. If only endpoints answer, they stay for an hour, even if its Lease expires.",
+		Remedy: "If its agent works, allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` " +
+			"(failover.md). Else repair the agent: `kubectl clusterset doctor` there."},
 
 	"AllWell": {Condition: "Ready", Means: "All conditions are well. Ready does not depend on PeersReachable."},
 }
