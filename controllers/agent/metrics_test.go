@@ -25,6 +25,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
@@ -200,7 +201,7 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	renewed := func(name string) client.Object {
 		return named("prod", name, &coordinationv1.Lease{}, func(l *coordinationv1.Lease) {
 			at := metav1.NewMicroTime(start)
-			l.Spec.RenewTime = &at
+			l.Spec.RenewTime, l.Annotations = &at, map[string]string{withdrawal.AnnotationAcknowledged: ""}
 		})
 	}
 	hub := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(set, renewed("west"), renewed("north")).Build()

@@ -107,10 +107,18 @@ func Members(ctx context.Context, hub client.Reader, namespace string) (map[stri
 	}
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		_, agents := lease.Annotations[withdrawal.AnnotationAcknowledged] // every agent sets it
-		if _, claimed := out[lease.Name]; claimed || agents {
+		if _, claimed := out[lease.Name]; claimed || IsAgents(lease) {
 			out[lease.Name] = lease
 		}
 	}
 	return out, nil
+}
+
+// IsAgents reports whether an agent has renewed a Lease on the hub. Other programs may have Leases in its namespace.
+func IsAgents(lease *coordinationv1.Lease) bool {
+	if lease == nil {
+		return false
+	}
+	_, agents := lease.Annotations[withdrawal.AnnotationAcknowledged] // every agent sets it
+	return agents
 }

@@ -130,7 +130,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if onHub == nil && cluster != r.Cluster {
+	if !kube.IsAgents(onHub) && cluster != r.Cluster {
 		exports, err := r.exports(ctx, cluster)
 		if err != nil {
 			return reconcile.Result{}, err
@@ -298,7 +298,7 @@ func (r *Reconciler) known(cluster string, stored *coordinationv1.Lease) member 
 	return member{Member: reach.Restored(reach.Read(stored), r.Now())}
 }
 
-// forget deletes what is stored of a member that left.
+// forget deletes what is stored of a member that left, or of what is no member.
 func (r *Reconciler) forget(ctx context.Context, cluster string, stored *coordinationv1.Lease) error {
 	r.mu.Lock()
 	delete(r.observations, cluster)

@@ -16,6 +16,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -52,7 +53,8 @@ func newSet(t testing.TB, most hubv1alpha1.MostSilent, others ...string) *set {
 		fake.NewClientBuilder().
 			WithScheme(scheme)
 	for _, id := range others {
-		hub = hub.WithObjects(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
+		hub = hub.WithObjects(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id,
+			Annotations: map[string]string{withdrawal.AnnotationAcknowledged: ""}}})
 	}
 	for _, x := range kube.Indexes() {
 		switch record := x.Object.(type) {

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -493,6 +494,33 @@ func TestF4OfTwoMembersOneAsksItsAPIServer(t *testing.T) {
 			r.want("a", reach.Silent, false)
 		}
 	}
+}
+
+// TestF4AnotherProgramsLeaseIsNoMember: an operator in the hub's namespace elects its leader there. Of two members,
+// this cluster's API server stands for others all the same. What was stored of the operator goes.
+func TestF4AnotherProgramsLeaseIsNoMember(t *testing.T) {
+	r := newReached(t, "a")
+	lock := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "lock"}}
+	if err := r.hub.Create(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	stored := &coordinationv1.Lease{}
+	store(stored, "lock", liveness.Observation{RenewedAt: r.now, ObservedUntil: r.now}, liveness.State{},
+		liveness.Limits{Renew: 10 * time.Second, Expiry: 50 * time.Second})
+	if err := r.local.Create(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"a", "lock"}
+	r.pass(10*time.Second, all, all...)
+	if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) {
+		t.Errorf("the Lease for what is no member: %v", err)
+	}
+	r.Home = "10.250.0.1:6443"
+	r.rounds(2)
+	clear(r.net.at)
+	r.net.at[r.Home] = ""
+	r.rounds(5)
+	r.want("a", reach.Unreachable, true)
 }
 
 // TestS4NobodyMakesAnAgentConnectAnywhere: neither to this cluster's Services nor to metadata services and nodes.
