@@ -140,7 +140,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.Gateways = func() bool { return a.absent[gatewayGroup] == nil }
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: o.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
-		a.seen.do(func(s *seen) { s.answer = answer })
+		a.seen.do(func(s *seen) { s.answer, s.accepted = answer, answer == nil })
 		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attemptTimeout)
 		defer cancel()
 		refusals.Answered(ctx, answer)

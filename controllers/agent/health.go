@@ -21,6 +21,7 @@ import (
 type seen struct {
 	mu        sync.Mutex
 	answer    error // the hub's last answer; nil after a success, and before the first
+	accepted  bool  // the hub's last answer was a success
 	renewal   error // why the token was not renewed
 	notMember error // why this cluster is no member
 	unused    error // why the latest credentials do not work, while the connection of earlier ones does
@@ -67,7 +68,9 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 }
 
 func factsOf(a *Agent) (f decide.Facts) {
-	a.seen.do(func(s *seen) { f.Answer, f.Renewal, f.NotMember = s.answer, s.renewal, s.notMember })
+	a.seen.do(func(s *seen) {
+		f.Answer, f.Accepted, f.Renewal, f.NotMember = s.answer, s.accepted, s.renewal, s.notMember
+	})
 	cfg, err := a.hub()
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

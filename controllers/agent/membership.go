@@ -130,8 +130,11 @@ func (a *Agent) enter(ctx context.Context) error {
 			err := a.gate.Enter(attempt)
 			a.seen.do(func(s *seen) {
 				s.notMember = err
-				if asked {
-					s.answer = err
+				switch {
+				case errors.Is(err, membership.ErrLeft): // also without the hub
+					s.answer, s.accepted = nil, false
+				case asked:
+					s.answer, s.accepted = err, err == nil
 				}
 			})
 			if err == nil {

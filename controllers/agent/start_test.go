@@ -276,3 +276,27 @@ func TestTheHubAnswersWhatItIsAsked(t *testing.T) {
 		}
 	})
 }
+
+// TestALeaveWithoutAHubIsNoAnswerOfIt.
+func TestALeaveWithoutAHubIsNoAnswerOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := &aboutv1beta1.ClusterProperty{}
+		set.Name, set.Spec.Value = clusterset.PropertySet, "prod"
+		set.Annotations = map[string]string{clusterset.AnnotationLeaving: clusterset.LeavingForced}
+		local := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(set).Build()
+		a := &Agent{log: logr.Discard()}
+		a.gate = &membership.Gate{Cluster: "east", Local: local, Now: time.Now,
+			Hub: func(context.Context) (client.Client, error) { return nil, errors.New("no answer") }}
+		a.health = health.New(health.Config{
+			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
+			Seen:   func() decide.Facts { return decide.Facts{} },
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = a.enter(ctx) // it ends with ctx
+		if a.seen.answer != nil || a.seen.accepted || !errors.Is(a.seen.notMember, membership.ErrLeft) {
+			t.Errorf("the hub's answer is %v; not admitted because of %v", a.seen.answer, a.seen.notMember)
+		}
+	})
+}

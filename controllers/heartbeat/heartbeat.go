@@ -186,11 +186,13 @@ func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spe
 		h.lastAttempt, h.unseenSince = time.Time{}, time.Time{}
 	}
 	h.mu.Unlock()
-	if errors.Is(err, errForeign) {
+	switch {
+	case errors.Is(err, errForeign):
+		h.Answered(nil) // it showed the Lease
 		h.reportForeign(ctx)
-		return err
+	case !errors.Is(err, errHere):
+		h.Answered(err)
 	}
-	h.Answered(err)
 	if err == nil {
 		h.checkWatches()
 	}
@@ -212,7 +214,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime = new(h.nextRenewTime(lease.Spec.RenewTime))
 	if err := h.Complete(ctx, lease); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errHere, err)
 	}
 	if err := kube.Put(ctx, h.Hub(), lease); err != nil {
 		return err

@@ -32,6 +32,7 @@ import (
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")
+	errHere     = errors.New("renewing the Lease failed in this cluster") // so that is no answer of the hub
 	storedLease = types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 )
 
@@ -122,7 +123,7 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 	h.mu.Unlock()
 	stored, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, storedLease)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
 	h.mu.Lock()
 	ask := false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -265,6 +266,35 @@ func TestAFreshCloneNeverPublishes(t *testing.T) {
 		if !clone.Cloned() || !clone.foreign.reported {
 			t.Errorf("clock %v: clone has stopped %v, reported %v", skew, clone.Cloned(), clone.foreign.reported)
 		}
+	}
+}
+
+// TestWhatTheHubAnswers: an agent that waits for another one is answered, and what this cluster refuses is no answer of
+// the hub.
+func TestWhatTheHubAnswers(t *testing.T) {
+	now := start
+	var refuses error
+	hub := plane(t, interceptor.Funcs{})
+	local := plane(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if refuses != nil {
+				return refuses
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+	})
+	beat(t, process("original", plane(t, interceptor.Funcs{}), hub, &now), &now, interval)
+	h := process("clone", local, hub, &now)
+	answers := []error{}
+	h.Answered = func(err error) { answers = append(answers, err) }
+	if _, err := h.Reconcile(t.Context(), own); err != nil || len(answers) != 1 || answers[0] != nil {
+		t.Errorf("%v; the hub answered %v", err, answers)
+	}
+	now = now.Add(interval)
+	refuses, answers = apierrors.NewForbidden(coordinationv1.Resource("leases"), "renewed", errors.New("no")), nil
+	if _, err := h.Reconcile(t.Context(), own); !apierrors.IsForbidden(err) || len(answers) > 0 {
+		t.Errorf("%v; the hub answered %v", err, answers)
 	}
 }
 

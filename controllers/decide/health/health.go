@@ -31,6 +31,7 @@ type Facts struct {
 	Renewal     error // why the token was not renewed
 	Fresh       bool  // the hub shows this agent its own renewals
 	Answer      error // the error in the hub's last answer, or why it did not answer; nil after a success
+	Accepted    bool  // the hub's last answer was a success
 	NotMember   error // why this cluster is no member
 	Cloned      bool  // another agent renews this member's Lease
 
@@ -98,12 +99,16 @@ func condition(of, reason, format string, args ...any) metav1.Condition {
 
 func (f *Facts) hub() metav1.Condition {
 	const of = hubv1alpha1.ConditionHubReachable
+	var refused *NotAdmitted
 	switch err := f.Answer; {
-	case f.Fresh:
+	case f.Fresh, f.Accepted && f.Cloned: // which is not shown renewals of its own
 		return condition(of, "Answers", "The hub answers.")
 	case f.Credentials != nil:
 		return condition(of, "NoAddress", "The agent has no address of the hub.")
-	case err == nil:
+	case f.Accepted:
+		return condition(of, "Connecting", "The hub at %s answers, but its watch does not show its latest state yet.",
+			f.Hub)
+	case err == nil, errors.As(err, &refused) && !answered(err): // Admitted has the error
 		return condition(of, "Connecting", "The hub at %s has not answered yet.", f.Hub)
 	case meta.IsNoMatchError(err):
 		return condition(of, "NoHub", "The API server at %s is no hub: %v", f.Hub, err)
@@ -126,15 +131,17 @@ func cause(err error) string {
 func answered(err error) bool {
 	var refused *NotAdmitted
 	var status apierrors.APIStatus
-	if errors.As(err, &refused) {
-		return true
+	var silent net.Error
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err)
 	}
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 &&
-		!apierrors.IsTooManyRequests(err)
+	return errors.As(err, &refused) && !errors.As(err, &silent)
 }
 
 func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
 	const of = hubv1alpha1.ConditionCredentialsValid
+	unknown := hub.Status != metav1.ConditionTrue && !f.Accepted
 	switch {
 	case f.Credentials != nil:
 		return condition(of, "NoCredentials", "The credentials for the hub cannot be read: %v", f.Credentials)
@@ -143,11 +150,11 @@ func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
 	case f.Unused != nil:
 		return condition(of, "NotUsed", "The agent still uses the hub at %s, because the latest credentials do not "+
 			"work: %v", f.Hub, f.Unused)
-	case f.Renewal != nil && hub.Status != metav1.ConditionTrue:
+	case f.Renewal != nil && unknown:
 		return condition(of, "HubUnknown", "The hub has not answered, so the token is not renewed: %v", f.Renewal)
 	case f.Renewal != nil:
 		return condition(of, "NotRenewed", "The token for the hub is not renewed: %v", f.Renewal)
-	case hub.Status != metav1.ConditionTrue:
+	case unknown:
 		return condition(of, "HubUnknown", "The hub has not answered.")
 	}
 	return condition(of, "Accepted", "The hub accepts the agent's token.")

@@ -1,10 +1,12 @@
 package health
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -99,9 +101,14 @@ func TestDecide(t *testing.T) {
 			f.Set = ""
 			return f
 		}(), unready: true},
+		{reason: "Leaving", facts: func() *Facts {
+			f := lost(&NotAdmitted{"Leaving", fmt.Errorf("leaving: %w", context.DeadlineExceeded)})
+			f.NotMember = f.Answer
+			return f
+		}(), says: "leaving: "},
 		{reason: "Cloned", facts: func() *Facts {
-			f := well()
-			f.Cloned = true
+			f := lost(nil)
+			f.Cloned, f.Accepted = true, true
 			return f
 		}(), says: "publishes nothing"},
 		{reason: "RightsMissingHere", facts: func() *Facts {
@@ -162,6 +169,41 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%v are False, and one fault was planted", wrong)
 			}
 		})
+	}
+}
+
+// TestID7NothingIsSaidOfAHubThatIsNotSo: of one that did not answer while this cluster leaves, that it answers; and of
+// one that takes requests, that it did not answer.
+func TestID7NothingIsSaidOfAHubThatIsNotSo(t *testing.T) {
+	timeout := &url.Error{Op: "Get", URL: "https://hub", Err: context.DeadlineExceeded}
+	for what, c := range map[string]struct {
+		answer           error
+		accepted, cloned bool
+		want             string // HubReachable and CredentialsValid
+	}{
+		"before the first answer": {nil, false, false, "Connecting HubUnknown"},
+		"leaving without a hub": {&NotAdmitted{"Leaving", fmt.Errorf("leaving: %w", timeout)}, false, false,
+			"Connecting HubUnknown"},
+		"leaving, and the hub fails": {&NotAdmitted{"Leaving", apierrors.NewServiceUnavailable("no backend")}, false,
+			false, "Connecting HubUnknown"},
+		"leaving, and it may be a clone": {&NotAdmitted{"Leaving", errors.New("no record")}, false, false,
+			"Answers Accepted"},
+		"the loser of a clone":                  {nil, true, true, "Answers Accepted"},
+		"the loser of a clone, and no hub":      {timeout, false, true, "NoAnswer HubUnknown"},
+		"a first list that takes long":          {nil, true, false, "Connecting Accepted"},
+		"a watch that shows nothing, then none": {timeout, false, false, "NoAnswer HubUnknown"},
+	} {
+		f := lost(c.answer)
+		f.Accepted, f.Cloned = c.accepted, c.cloned
+		all := Decide(f)
+		reachable := meta.FindStatusCondition(all, hubv1alpha1.ConditionHubReachable)
+		valid := meta.FindStatusCondition(all, hubv1alpha1.ConditionCredentialsValid)
+		if got := reachable.Reason + " " + valid.Reason; got != c.want {
+			t.Errorf("%s: %s, want %s", what, got, c.want)
+		}
+		if said := strings.Contains(reachable.Message, "not answered"); c.accepted && said {
+			t.Errorf("%s: %s", what, reachable.Message)
+		}
 	}
 }
 

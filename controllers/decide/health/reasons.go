@@ -27,8 +27,10 @@ const (
 
 // Reasons are all reasons of a Membership's conditions.
 var Reasons = map[string]Reason{
-	"Answers":    {Condition: "HubReachable", Means: "The hub answers the agent."},
-	"Connecting": {Condition: "HubReachable", Unknown: true, Means: "The agent has just started."},
+	"Answers": {Condition: "HubReachable", Means: "The hub answers the agent."},
+	"Connecting": {Condition: "HubReachable", Unknown: true,
+		Means: "The agent has just started, or waits for the hub. If that lasts: a proxy may hold watches back, or " +
+			"the hub cannot list its objects. For a cluster that leaves, see Admitted."},
 	"NoAddress": {Condition: "HubReachable", Unknown: true, Means: "Without credentials the agent does not know " +
 		"the hub."},
 	"NoAnswer": {Condition: "HubReachable",
