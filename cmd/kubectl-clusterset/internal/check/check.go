@@ -4,6 +4,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,18 +102,22 @@ func applies(w *World, c *Check) bool {
 	return w.Member != nil || !here && (c.Scope == Names || len(c.Needs) > 0)
 }
 
-// Run returns the results of all checks that apply, causes first.
+// Run returns the results of all checks that apply, causes first. A warning hides no error.
 func Run(w *World) (out []Result) {
-	type found struct {
-		of *Check
-		on map[string]bool
+	type cause struct {
+		id    string
+		hides report.Severity
 	}
-	causes := map[string]found{}
+	type found struct {
+		scope Scope
+		on    map[string]bool
+	}
+	causes := map[cause]found{}
 	silenced := func(c *Check, h *Hit) bool {
 		return slices.ContainsFunc(slices.Concat(c.After, h.After), func(id string) bool {
-			cause, there := causes[id]
+			f, there := causes[cause{id, h.Level}]
 			// Of the same kind of subject, the cause must be of the same one.
-			return there && (cause.on[""] || h.On == "" || cause.of.Scope != c.Scope || cause.on[h.On])
+			return there && (f.on[""] || h.On == "" || f.scope != c.Scope || f.on[h.On])
 		})
 	}
 	for i := range Table {
@@ -134,17 +139,21 @@ func Run(w *World) (out []Result) {
 		}
 		if r.Skipped == "" {
 			var hits []Hit
-			f := found{c, map[string]bool{}}
 			for _, h := range c.Look(w) {
-				if !h.Alone {
-					f.on[h.On] = true // a consequence silences its own consequences, too
-				}
+				h.Level = cmp.Or(h.Level, c.Level)
 				if !silenced(c, &h) && concerns(w, c, h.On) {
 					hits = append(hits, h)
 				}
-			}
-			if len(f.on) > 0 {
-				causes[c.ID] = f
+				if h.Alone {
+					continue
+				}
+				for _, hides := range []report.Severity{report.Warning, h.Level} { // also if it is silenced itself
+					k := cause{c.ID, hides}
+					if causes[k].on == nil {
+						causes[k] = found{c.Scope, map[string]bool{}}
+					}
+					causes[k].on[h.On] = true
+				}
 			}
 			r.Finding = group(w, c, hits)
 		}
@@ -158,7 +167,7 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 	for _, level := range []report.Severity{report.Error, report.Warning} {
 		var of []Hit
 		for _, h := range hits {
-			if h.Level == level || h.Level == "" && c.Level == level {
+			if h.Level == level {
 				of = append(of, h)
 			}
 		}

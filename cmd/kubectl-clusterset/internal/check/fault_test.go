@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
@@ -158,7 +159,7 @@ var faults = []struct {
 		silent(s, "east")
 	}, "x the agent is not there", "kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
 	{"the agent does not work, and its Pods are ready", all, func(s *snapshot.Snapshot) { silent(s, "east") },
-		"! the agent does not say how it is: no agent renews the Lease clusterset-controller",
+		"x the agent does not say how it is: no agent renews the Lease clusterset-controller",
 		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
 	{"the token expired", all, func(s *snapshot.Snapshot) {
 		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
@@ -217,7 +218,7 @@ var faults = []struct {
 	{"leaving", all, func(s *snapshot.Snapshot) {
 		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
 		s.Member.Imports, s.Member.Slices, s.Member.Records, s.Hub.Records = nil, nil, nil, nil
-	}, "! this cluster is leaving its ClusterSet: blue",
+	}, "x this cluster is leaving its ClusterSet: blue",
 		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
 	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
 		s.HubHere, s.Member.Agent = []string{"blue"}, nil
@@ -546,6 +547,9 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 		"x The token for the hub is not renewed": func(s *snapshot.Snapshot) {
 			state(s, "NotRenewed", "The token for the hub is not renewed: denied")
 		},
+		"! the agent does not say how it is": func(s *snapshot.Snapshot) {
+			s.Member.Membership = hubv1alpha1.Membership{}
+		},
 		"x The agent still uses the hub": func(s *snapshot.Snapshot) {
 			state(s, "NotUsed", "The agent still uses the hub at https://hub")
 		},
@@ -560,6 +564,30 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 		got := text(views(s)["doctor"])
 		for _, want := range []string{fault, "is not on the hub: Failed", "is not ready: VIPRangeFull",
 			"is not imported: NotOwned"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+	}
+}
+
+// TestAWarningHidesNoError that the agent states.
+func TestAWarningHidesNoError(t *testing.T) {
+	for fault, plant := range map[string]func(s *snapshot.Snapshot){
+		"! a DNS cache on the nodes does not forward clusterset.local: AKS LocalDNS": func(s *snapshot.Snapshot) {
+			s.Member.DNS.Nodes = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{platform.LabelLocalDNS: "enabled"}}}}
+			state(s, "NotServed", "The cluster's DNS does not know clusterset.local")
+		},
+		"! our CoreDNS beside the cluster's DNS does not run": func(s *snapshot.Snapshot) {
+			s.Member.DNS.Beside = deployment("kube-system", "clusterset-dns", 1)
+			state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+		},
+	} {
+		s := healthy(t)
+		plant(s)
+		got := text(views(s)["doctor"])
+		for _, want := range []string{fault, "x The cluster's DNS does not"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %q in\n%s", want, got)
 			}

@@ -58,7 +58,7 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "leaving", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Properties},
+		ID: "leaving", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
 		One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
 		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
 	},
@@ -100,13 +100,17 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "agent-outdated", Scope: Member, Level: report.Warning,
+		ID: "agent-outdated", Scope: Member, Level: report.Error,
 		Needs: parts{snapshot.Membership, snapshot.Leases, snapshot.Properties}, After: stopped,
 		One: "the agent does not say how it is", Do: agentLog,
 		Look: func(w *World) []Hit {
 			why := w.outdated()
 			served := !slices.Contains(w.Member.Unserved, "Membership")
-			return one(w.Member.Agent != nil && why != "" && served, "%s", why)
+			out := one(w.Member.Agent != nil && why != "" && served, "%s", why)
+			if len(out) > 0 && !w.AgentStopped() { // it works
+				out[0].Level = report.Warning
+			}
+			return out
 		},
 	},
 	{

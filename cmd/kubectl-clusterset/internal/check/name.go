@@ -183,7 +183,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "import-not-ready", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports},
-		After: append([]string{"import-orphan"}, unwell...), One: "the import of %s is not ready",
+		After: unwell, One: "the import of %s is not ready",
 		Many: "%d imports are not ready", Do: report.Here("kubectl -n {namespace} describe serviceimport {name}"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			if n.Import == nil {
@@ -452,10 +452,12 @@ var askedChecks = []Check{
 	{
 		ID: "import-missing", Scope: Asked, Level: report.Error,
 		Needs: parts{snapshot.Imports, snapshot.Records, snapshot.Namespaces},
-		After: append([]string{"namespace-missing", "namespace-refuses", "not-imported"}, unwell...),
+		After: append([]string{"not-imported"}, unwell...),
 		One:   "the agent has not created a ServiceImport of %s", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
-			return n.Import == nil && len(n.Exporters) > 0 && !slices.Contains(w.Member.Unserved, "ServiceImport"),
+			ns := w.namespace(n)
+			return n.Import == nil && len(n.Exporters) > 0 && ns != nil && !ns.Refuses &&
+					!slices.Contains(w.Member.Unserved, "ServiceImport"),
 				fmt.Sprintf("%s of it", report.Number(len(n.Exporters), "export"))
 		}),
 	},
