@@ -547,6 +547,10 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 		"x The token for the hub is not renewed": func(s *snapshot.Snapshot) {
 			state(s, "NotRenewed", "The token for the hub is not renewed: denied")
 		},
+		"x this cluster differs from the manifests of this version: kind Membership is not served": func(
+			s *snapshot.Snapshot) {
+			s.Member.Unserved, s.Member.Membership = []string{"Membership"}, hubv1alpha1.Membership{}
+		},
 		"! the agent does not say how it is": func(s *snapshot.Snapshot) {
 			s.Member.Membership = hubv1alpha1.Membership{}
 		},

@@ -122,8 +122,9 @@ var memberChecks = []Check{
 		After: []string{"no-member"}, One: "this cluster differs from the manifests of this version", Do: join,
 		Look: func(w *World) []Hit {
 			out := differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
+			needed := slices.ContainsFunc(w.Member.Unserved, func(kind string) bool { return kind != "Membership" })
 			for i := range out { // as for days during an upgrade
-				out[i].Alone = len(w.Member.Unserved) == 0 && !w.states("RightsMissingHere")
+				out[i].Alone = !needed && !w.states("RightsMissingHere")
 			}
 			return out
 		},

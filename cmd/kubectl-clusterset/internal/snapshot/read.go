@@ -297,15 +297,12 @@ func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, fil
 // member reads the rest of a member.
 func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	m := r.Snapshot.Member
-	var unserved [3][]string
+	var unserved [4][]string
+	var memberships []hubv1alpha1.Membership
 	parts := map[Part]func(context.Context) error{
-		Membership: func(ctx context.Context) (err error) {
-			m.Membership, err = cluster.MembershipOf(ctx, c)
-			m.Membership.ManagedFields = nil
-			return err
-		},
-		Leases:  fetch(c, nil, &coordinationv1.LeaseList{}, &m.Leases, in(kube.SystemNamespace)),
-		Exports: fetch(c, &unserved[0], &mcsv1beta1.ServiceExportList{}, &m.Exports, r.here()...),
+		Membership: fetch(c, &unserved[3], &hubv1alpha1.MembershipList{}, &memberships),
+		Leases:     fetch(c, nil, &coordinationv1.LeaseList{}, &m.Leases, in(kube.SystemNamespace)),
+		Exports:    fetch(c, &unserved[0], &mcsv1beta1.ServiceExportList{}, &m.Exports, r.here()...),
 		Imports: func(ctx context.Context) error {
 			err := fetch(c, &unserved[1], &mcsv1beta1.ServiceImportList{}, &m.Imports)(ctx)
 			if apierrors.IsForbidden(err) && r.Name != nil { // similar names in other namespaces are then not seen
@@ -344,6 +341,9 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 	}
 	r.at(ctx, parts)
 	m.Unserved = slices.Concat(unserved[:]...)
+	if len(memberships) > 0 { // its name is always the same
+		m.Membership = memberships[0]
+	}
 }
 
 // here restricts a list to the namespace of the name.

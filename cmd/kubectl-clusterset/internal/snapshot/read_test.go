@@ -3,12 +3,14 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -72,5 +75,30 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	r.reachHub(t.Context(), nil)
 	if why := r.Unread[OfHub].Why; !strings.HasSuffix(why, "a file of its own: name the hub with --hub-context") {
 		t.Error(why)
+	}
+}
+
+// TestAKindThatIsNotServedIsNoted: without the kind Membership, an agent works and says nothing of how it is.
+func TestAKindThatIsNotServedIsNoted(t *testing.T) {
+	gone := &meta.NoKindMatchError{}
+	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			of ...client.GetOption) error {
+			if _, is := o.(*hubv1alpha1.Membership); is {
+				return gone
+			}
+			return c.Get(ctx, key, o, of...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, of ...client.ListOption) error {
+			if _, is := l.(*hubv1alpha1.MembershipList); is {
+				return gone
+			}
+			return c.List(ctx, l, of...)
+		},
+	}).Build()
+	r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
+	r.member(t.Context(), &cluster.Cluster{Client: c})
+	if got := r.Snapshot.Member.Unserved; !slices.Equal(got, []string{"Membership"}) {
+		t.Errorf("%v, %+v", got, r.Unread)
 	}
 }
