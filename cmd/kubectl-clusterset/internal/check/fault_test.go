@@ -220,6 +220,11 @@ var faults = []struct {
 		s.Member.Imports, s.Member.Slices, s.Member.Records, s.Hub.Records = nil, nil, nil, nil
 	}, "x this cluster is leaving its ClusterSet: blue",
 		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
+	{"leaving, and the hub refuses it", all, func(s *snapshot.Snapshot) {
+		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
+		state(s, "Leaving", "leaving: this cluster's records on the hub must be withdrawn first: Unauthorized")
+	}, "x this cluster is leaving its ClusterSet: this cluster's records on the hub must be withdrawn first: Unauth",
+		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
 	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
 		s.HubHere, s.Member.Agent = []string{"blue"}, nil
 		s.Member.Properties, s.Member.Leases, s.Member.Credentials = nil, nil, nil

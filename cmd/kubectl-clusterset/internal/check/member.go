@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +61,10 @@ var memberChecks = []Check{
 	{
 		ID: "leaving", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
 		One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
-		Look: func(w *World) []Hit { return one(w.Member.Leaving(), "%s", w.Member.Set()) },
+		Look: func(w *World) []Hit {
+			why := strings.TrimPrefix(w.message("Leaving"), "leaving: ")
+			return one(w.Member.Leaving(), "%s", cmp.Or(why, w.Member.Set()))
+		},
 	},
 	{
 		ID: "cluster-id", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
@@ -189,14 +193,7 @@ func stateChecks() (out []Check) {
 			}
 			c := Check{ID: name, Scope: Member, Level: report.Error, Needs: parts{snapshot.Membership},
 				After: append(slices.Clone(stopped), causes[of]...), One: "", Do: report.Here(r.Command),
-				Look: func(w *World) []Hit {
-					for _, s := range w.stated() {
-						if s.Reason == name && s.Type == of {
-							return one(true, "%s", said(&s))
-						}
-					}
-					return nil
-				}}
+				Look: func(w *World) []Hit { return one(w.message(name) != "", "%s", w.message(name)) }}
 			switch of {
 			case hubv1alpha1.ConditionPeersReachable:
 				c.Level = report.Warning
@@ -322,6 +319,16 @@ func (w *World) stated() (out []metav1.Condition) {
 // states reports whether the agent states one of these reasons.
 func (w *World) states(reasons ...string) bool {
 	return slices.ContainsFunc(w.stated(), func(c metav1.Condition) bool { return slices.Contains(reasons, c.Reason) })
+}
+
+// message returns what the agent says to a reason that it states, or "".
+func (w *World) message(reason string) string {
+	for _, c := range w.stated() {
+		if c.Reason == reason {
+			return said(&c)
+		}
+	}
+	return ""
 }
 
 // said returns the message of a condition without the URL.
