@@ -232,7 +232,7 @@ var faults = []struct {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
 		s.Hub.Role = facts.Role{MemberOf: "blue"}
-		s.Hub.Leader = nil
+		s.Hub.Leader, s.Hub.Deployed = nil, nil
 		s.Unread[snapshot.Leader] = snapshot.Lack{Why: "not there"}
 	}, "x the cluster that you named as the hub is not this cluster's hub: --context and --hub-context look " +
 		"swapped", ""},
@@ -280,6 +280,13 @@ var faults = []struct {
 		"kubectl --context=hub -n clusterset-system scale deployment clusterset-hub-blue --replicas=2"},
 	{"the ClusterSet is gone", all, func(s *snapshot.Snapshot) {
 		s.Hub.Sets = nil
+		state(s, "NoClusterSet", "namespace blue of the hub does not have exactly one ClusterSet")
+	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
+		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"the namespace is gone, of a hub that is a member, too", all, func(s *snapshot.Snapshot) {
+		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
+		s.Hub.Role = facts.Role{MemberOf: "blue"}
+		s.Member.Leases[1] = lease(clusterset.LeaseRenewed, time.Minute)
 		state(s, "NoClusterSet", "namespace blue of the hub does not have exactly one ClusterSet")
 	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},

@@ -372,11 +372,13 @@ func (w *World) elsewhere() bool {
 		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
 }
 
-// wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none.
+// wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none. One with a controller
+// of the namespace is a hub, whatever it has lost.
 func (w *World) wrongHub() bool {
 	if w.Member == nil || w.Hub == nil {
 		return false
 	}
 	role := &w.Hub.Role
-	return w.elsewhere() || len(w.Hub.Sets) == 0 && len(role.HubOf) == 0 && role.MemberOf != ""
+	return w.elsewhere() ||
+		len(w.Hub.Sets) == 0 && w.Hub.Deployed == nil && len(role.HubOf) == 0 && role.MemberOf != ""
 }
