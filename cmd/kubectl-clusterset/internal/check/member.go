@@ -210,19 +210,12 @@ func stateChecks() (out []Check) {
 var unreached = slices.DeleteFunc(reasons(hubv1alpha1.ConditionHubReachable, hubv1alpha1.ConditionCredentialsValid,
 	hubv1alpha1.ConditionAdmitted), func(reason string) bool { return reason == "NotUsed" || reason == "NotRenewed" })
 
-// noHub are the causes for which this program cannot read the hub as the agent.
-var noHub = slices.Concat(stopped, unreached, []string{"credentials"})
-
 // HubUnread returns why the hub was not read, or "" if a finding says it, or a right that is missing, or if nothing
 // names the hub, because the cluster is no member.
 func (w *World) HubUnread(results []Result) string {
 	lack, m := w.Unread[snapshot.OfHub], w.Member
-	causes := noHub
-	if w.HubNamed { // it is read as the user, whatever the agent does
-		causes = unreached
-	}
 	said := slices.ContainsFunc(results, func(r Result) bool {
-		return len(r.Finding) > 0 && (r.ID == "hub-unread" || slices.Contains(causes, r.ID))
+		return len(r.Finding) > 0 && (r.ID == "hub-unread" || r.ID == "credentials" || slices.Contains(unreached, r.ID))
 	})
 	named := w.HubNamed || w.Is(snapshot.Secret) && (m.Set() != "" || m.Agent != nil)
 	if said || !named || lack.Right != "" {
@@ -233,14 +226,18 @@ func (w *World) HubUnread(results []Result) string {
 
 var lateChecks = []Check{
 	{
-		ID: "hub-unread", Scope: Set, Level: report.Error, After: noHub,
+		ID: "hub-unread", Scope: Set, Level: report.Error, After: unreached,
 		One: "reading the hub failed, so members are not shown",
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			// Who may not read the Secret is no admin, and it need not be the agent's.
 			admin := w.HubNamed || w.Is(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
 			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
-			if len(out) > 0 && !w.HubNamed && w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
+			if len(out) == 0 || w.HubNamed {
+				return out
+			}
+			out[0].After = []string{"credentials"} // with which it was read
+			if w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
 				// Its address need not be for others than Pods.
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
 			}

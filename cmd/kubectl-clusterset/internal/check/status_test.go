@@ -167,6 +167,9 @@ func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
 
 // TestAHubThatWasNotReadIsShown by a finding, or else by a note. Nothing names the hub of a cluster that is no member.
 func TestAHubThatWasNotReadIsShown(t *testing.T) {
+	stop := func(m *snapshot.Member) {
+		m.Agent.Status.AvailableReplicas, m.Leases[0] = 0, lease(facts.AgentLease, time.Hour)
+	}
 	for name, of := range map[string]struct {
 		plant func(m *snapshot.Member)
 		named bool
@@ -177,9 +180,10 @@ func TestAHubThatWasNotReadIsShown(t *testing.T) {
 			m.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent", "--hub-kubeconfig=/vault/hub"}
 		}, false, "? reading the hub failed: timeout"},
 		"no Secret": {func(m *snapshot.Member) { m.Credentials = nil }, false, "x the agent's credentials"},
-		"a stopped agent": {func(m *snapshot.Member) {
-			m.Agent.Status.AvailableReplicas, m.Leases[0] = 0, lease(facts.AgentLease, time.Hour)
-		}, true, "? reading the hub failed: timeout"},
+		"a stopped agent, and a hub that is named": {stop, true, "x reading the hub failed, so members are not shown"},
+		"a stopped agent":                          {stop, false, "x reading the hub failed, so members are not shown: timeout"},
+		"no Secret, and a hub that is named": {func(m *snapshot.Member) { m.Credentials = nil }, true,
+			"x reading the hub failed, so members are not shown: timeout"},
 		"not a member": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, true,
 			"? reading the hub failed: timeout"},
 		"not a member, of no hub": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, false, ""},
