@@ -559,6 +559,9 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 		"x The token for the hub is not renewed": func(s *snapshot.Snapshot) {
 			state(s, "NotRenewed", "The token for the hub is not renewed: denied")
 		},
+		"x This member may not": func(s *snapshot.Snapshot) {
+			state(s, "RightsMissingOnHub", "This member may not list endpointpages on the hub")
+		},
 		"x this cluster differs from the manifests of this version: kind Membership is not served": func(
 			s *snapshot.Snapshot) {
 			s.Member.Unserved, s.Member.Membership = []string{"Membership"}, hubv1alpha1.Membership{}
@@ -583,6 +586,27 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %q in\n%s", want, got)
 			}
+		}
+	}
+}
+
+// TestAHubThatDoesNotAnswerHidesNothingLocal: the agent goes on importing, from its copies.
+func TestAHubThatDoesNotAnswerHidesNothingLocal(t *testing.T) {
+	for want, plant := range map[string]func(m *snapshot.Member){
+		"x the import of web.shop is not ready: VIPRangeFull": func(m *snapshot.Member) {
+			m.Imports[0].Status.Conditions = []metav1.Condition{
+				condition("Ready", "False", "VIPRangeFull", "no address is free"),
+			}
+		},
+		"x this cluster has no namespace for web.shop": func(m *snapshot.Member) { m.Namespaces = nil },
+		"! the namespace of web.shop refuses imports":  func(m *snapshot.Member) { m.Namespaces[0].Refuses = true },
+	} {
+		s := healthy(t)
+		plant(s.Member)
+		state(s, "NoAnswer", "The hub does not answer: timeout")
+		got := text(views(s)["explain"])
+		if !strings.Contains(got, want) || !strings.Contains(got, "x The hub does not answer") {
+			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
 }

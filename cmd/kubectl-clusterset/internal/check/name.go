@@ -29,9 +29,12 @@ import (
 // soon is how long an agent may take to read a new ServiceExport.
 const soon = 15 * time.Second
 
-// unwell are the causes for which an agent does not publish or import.
-var unwell = slices.Concat(stopped, unreached, []string{"leaving", "not-on-hub", "drift", "agent-outdated"},
-	reasons(hubv1alpha1.ConditionPermitted))
+// noAgent are the causes for which no agent imports; unwell also has those for which it neither publishes nor reads what
+// is new.
+var (
+	noAgent = slices.Concat(stopped, []string{"leaving", "agent-outdated"})
+	unwell  = slices.Concat(noAgent, unreached, []string{"not-on-hub", "drift"})
+)
 
 // each looks at each name: is returns whether it is found, with the detail.
 func each(is func(w *World, n *Name) (bool, string)) func(*World) []Hit {
@@ -183,7 +186,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "import-not-ready", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports},
-		After: unwell, One: "the import of %s is not ready",
+		After: noAgent, One: "the import of %s is not ready",
 		Many: "%d imports are not ready", Do: report.Here("kubectl -n {namespace} describe serviceimport {name}"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			if n.Import == nil {
@@ -419,12 +422,12 @@ func addressesHere(w *World) (out []Hit) {
 // askedChecks are of explain: it alone has read what they need.
 var askedChecks = []Check{
 	{
-		ID: "namespace-missing", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Namespaces}, After: unwell,
+		ID: "namespace-missing", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Namespaces}, After: noAgent,
 		One: "this cluster has no namespace for %s", Do: report.Here("kubectl create namespace {namespace}"),
 		Look: each(func(w *World, n *Name) (bool, string) { return w.namespace(n) == nil && len(n.Exporters) > 0, "" }),
 	},
 	{
-		ID: "namespace-refuses", Scope: Asked, Level: report.Warning, Needs: parts{snapshot.Namespaces}, After: unwell,
+		ID: "namespace-refuses", Scope: Asked, Level: report.Warning, Needs: parts{snapshot.Namespaces}, After: noAgent,
 		One: "the namespace of %s refuses imports in this cluster",
 		Do:  report.Here("kubectl annotate namespace {namespace} " + clusterset.AnnotationNamespaceImport + "-"),
 		Look: each(func(w *World, n *Name) (bool, string) {
