@@ -537,6 +537,25 @@ func TestAnotherClustersExpirationHidesNoName(t *testing.T) {
 	}
 }
 
+// TestEndpointsThatTheVIPCannotUseServeNoName: their port has lost a conflict, or their IP family is left out.
+func TestEndpointsThatTheVIPCannotUseServeNoName(t *testing.T) {
+	for name, plant := range map[string]func(spec *hubv1alpha1.ServiceExportRecordSpec){
+		"port":      func(spec *hubv1alpha1.ServiceExportRecordSpec) { spec.Ports[0].Port = 8443 },
+		"IP family": func(spec *hubv1alpha1.ServiceExportRecordSpec) { spec.IPFamilies[0] = corev1.IPv6Protocol },
+	} {
+		s := healthy(t)
+		plant(&s.Member.Records[1].Spec)
+		if got := text(views(s)["doctor"]); strings.Contains(got, "endpoint") {
+			t.Errorf("%s:\n%s", name, got)
+		}
+		s.Member.Slices[0] = slice("east", 0, 1)
+		if got := text(views(s)["doctor"]); !strings.Contains(got, "x no cluster has a ready endpoint of web.shop, so "+
+			"connections fail: not ready in east; the VIP has no port or IP family of west\n") {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+}
+
 // TestWhatAnAgentSawBeforeItStoppedHidesNothing that the hub shows now.
 func TestWhatAnAgentSawBeforeItStoppedHidesNothing(t *testing.T) {
 	s := healthy(t)

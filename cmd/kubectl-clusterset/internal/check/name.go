@@ -359,6 +359,8 @@ func (w *World) idle(n *Name) Hit {
 			}
 		} else if x.Held != "" && x.Ready == 0 {
 			all = append(all, x.Cluster+" is held: "+x.Held)
+		} else if x.Ready > 0 && !n.takes(x) {
+			all = append(all, "the VIP has no port or IP family of "+x.Cluster)
 		}
 	}
 	h.Detail = strings.Join(all, "; ")

@@ -91,11 +91,22 @@ func (n *Name) idle() (out []string) {
 	return out
 }
 
-// served reports whether an exporter has a ready endpoint, or whether that is not known.
+// served reports whether an exporter has a ready endpoint that clients can use, or whether that is not known.
 func (n *Name) served() bool {
 	return len(n.Exporters) == 0 || slices.ContainsFunc(n.Exporters, func(x Exporter) bool {
-		return !x.Counted || x.Ready > 0
+		return !x.Counted || x.Ready > 0 && n.takes(&x)
 	})
+}
+
+// takes reports whether the VIP, if there is one, has a port and an IP family of an exporter.
+func (n *Name) takes(x *Exporter) bool {
+	port := func(p clusterset.Port) bool { _, is := n.Merged.Names[x.Cluster][p.Key()]; return is }
+	return n.Merged.Type == mcsv1beta1.Headless || slices.ContainsFunc(x.Ports, port) && n.Shares(x)
+}
+
+// Shares reports whether an exporter has an IP family of those that are in effect.
+func (n *Name) Shares(x *Exporter) bool {
+	return slices.ContainsFunc(x.Families, func(f corev1.IPFamily) bool { return slices.Contains(n.Merged.Families, f) })
 }
 
 // namesOf merges what the snapshot has of each name, or of one.

@@ -270,10 +270,7 @@ func withheld(n *check.Name) (out []Withheld) {
 					"an older export uses its name for another port: rename it there"})
 			}
 		}
-		shared := slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool {
-			return slices.Contains(n.Merged.Families, f)
-		})
-		if n.Merged.Type != mcsv1beta1.Headless && !shared {
+		if n.Merged.Type != mcsv1beta1.Headless && !n.Shares(e) {
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + check.FamiliesText(e.Families),
 				"the clusters have only " + check.FamiliesText(n.Merged.Families) + " in common"})
 		}
