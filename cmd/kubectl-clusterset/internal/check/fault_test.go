@@ -394,16 +394,16 @@ var faults = []struct {
 	{"nobody exports the name", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil
-	}, "x no cluster exports web.shop", ""},
+	}, "x no export of web.shop is seen here", ""},
 	{"the ClusterSet excludes the namespace", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil
 		s.Hub.Sets[0].Spec.Namespaces.Deny = []string{"shop"}
-	}, "x no cluster exports web.shop: the ClusterSet excludes namespace shop", ""},
+	}, "x no export of web.shop is seen here: the ClusterSet excludes namespace shop", ""},
 	{"the Service here is not exported", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records = nil
-	}, "x no cluster exports web.shop: this cluster has a Service without a ServiceExport",
+	}, "x no export of web.shop is seen here: this cluster has a Service without a ServiceExport",
 		"kubectl clusterset --context=east export web -n shop"},
 	{"it is exported to others", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Services = nil, nil, nil, nil

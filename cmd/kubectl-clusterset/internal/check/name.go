@@ -452,7 +452,7 @@ var askedChecks = []Check{
 		ID: "not-exported", Scope: Asked, Level: report.Error, Needs: parts{snapshot.Imports},
 		After: slices.Concat(unwell, []string{"exported-elsewhere", "export-invalid", "export-unpublished",
 			"export-unseen"}),
-		One: "no cluster exports %s", Look: notExported,
+		One: "no export of %s is seen here", Look: notExported,
 	},
 	{
 		ID: "import-missing", Scope: Asked, Level: report.Error,
@@ -489,8 +489,7 @@ func (w *World) service(name types.NamespacedName) *snapshot.Service {
 	})
 }
 
-// notExported says why no cluster exports the name, as far as that is seen here, and names that the user may have
-// meant.
+// notExported says why no export of the name is seen here, and names that the user may have meant.
 func notExported(w *World) []Hit {
 	n := w.Asked()
 	if n.Import != nil || len(n.All)+len(n.Invalid) > 0 || n.Export != nil ||

@@ -49,6 +49,7 @@ type Exporter struct {
 	Since                   time.Time // by which it ranks (conflict.Order)
 	snapshot.Count                    // of what is imported here, or else of the hub
 	Counted                 bool      // else neither was read
+	copied                  bool      // this cluster has its record
 	Imported                bool      // some of its slices are here
 	Standby                 bool      // its slices get no traffic from the VIP, by preference
 	Lost                    bool      // this cluster lacks endpoints of it
@@ -223,6 +224,7 @@ func (w *World) exporters(n *Name, onTheHub map[snapshot.Origin]snapshot.Count) 
 		}
 		for _, rec := range n.records {
 			if rec.Spec.ClusterID == x.Cluster {
+				x.copied = true
 				if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionHeld); c != nil &&
 					c.Status == metav1.ConditionTrue {
 					x.Held = c.Message
@@ -262,12 +264,12 @@ func (w *World) count(n *Name, x *Exporter, onTheHub map[snapshot.Origin]snapsho
 		byType[s.AddressType] = c
 	}
 	x.Standby = n.Merged.Type == mcsv1beta1.ClusterSetIP && x.Imported && !traffic
-	if w.Is(snapshot.Slices) && n.Imports() {
+	if w.Is(snapshot.Slices) && n.Imports() && (x.copied || x.Imported) {
 		x.Counted = true
 		for _, c := range byType { // a dual-stack pod is in a slice of each family
 			x.Ready, x.NotReady = max(x.Ready, c.Ready), max(x.NotReady, c.NotReady)
 		}
-	} else if n.Import == nil && onTheHub != nil {
+	} else if (n.Import == nil || !x.copied) && onTheHub != nil {
 		x.Count = onTheHub[snapshot.Origin{NamespacedName: n.NamespacedName, Cluster: x.Cluster}]
 		x.Counted = w.Hub.Records != nil
 	}

@@ -246,6 +246,18 @@ func TestExportsToSomeClustersAreShown(t *testing.T) {
 	}
 }
 
+// TestAnExportWithoutACopyHasTheHubsNumbers, also if another cluster's is imported.
+func TestAnExportWithoutACopyHasTheHubsNumbers(t *testing.T) {
+	s := healthy(t)
+	s.Member.Records, s.Member.Slices = s.Member.Records[:1], s.Member.Slices[:1]
+	s.Hub.Records[1].Spec.Endpoints = []hubv1alpha1.EndpointGroup{
+		{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}
+	r, got := shown(s, false)
+	if !strings.Contains(got, "east (1), west (3)") || len(r.Findings) > 0 {
+		t.Error(got)
+	}
+}
+
 // TestF5NamesForClientsOutside are shown, and the column is not there without any.
 func TestF5NamesForClientsOutside(t *testing.T) {
 	s := healthy(t)

@@ -22,9 +22,9 @@ func TestADeveloperIsToldToExport(t *testing.T) {
 		want   string
 	}{
 		"the Service is here": {func(f *world) { f.Services = []snapshot.Service{{Namespace: "shop", Name: "web"}} },
-			"x no cluster exports web.shop: this cluster has a Service without a ServiceExport\n  → kubectl " +
+			"x no export of web.shop is seen here: this cluster has a Service without a ServiceExport\n  → kubectl " +
 				"clusterset export web -n shop\n"},
-		"it is elsewhere": {func(*world) {}, "x no cluster exports web.shop\n"},
+		"it is elsewhere": {func(*world) {}, "x no export of web.shop is seen here\n"},
 		"the namespace refuses imports": {func(f *world) { f.Namespaces[0].Refuses = true }, "! the namespace of " +
 			"web.shop refuses"},
 	} {
