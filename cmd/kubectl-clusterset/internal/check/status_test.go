@@ -258,6 +258,16 @@ func TestAnExportWithoutACopyHasTheHubsNumbers(t *testing.T) {
 	}
 }
 
+// TestTheTypeIsThatOfTheImport, not of an older export to others.
+func TestTheTypeIsThatOfTheImport(t *testing.T) {
+	s := healthy(t)
+	s.Member.Records[1] = record("west", 30)
+	s.Member.Records[1].Spec.Type, s.Member.Records[1].Spec.ExportTo = mcsv1beta1.Headless, "cluster=north"
+	if r, got := shown(s, false); r.Names[0].Type != "ClusterSetIP" {
+		t.Error(got)
+	}
+}
+
 // TestF5NamesForClientsOutside are shown, and the column is not there without any.
 func TestF5NamesForClientsOutside(t *testing.T) {
 	s := healthy(t)

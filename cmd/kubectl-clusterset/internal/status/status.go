@@ -281,7 +281,7 @@ func row(w *check.World, n *check.Name, problem bool) NameRow {
 	out := NameRow{
 		Namespace: n.Namespace,
 		Name:      n.NamespacedName.Name,
-		Type:      string(n.All[0].Type),
+		Type:      string(cmp.Or(n.Merged.Type, n.All[0].Type)),
 		External:  n.External,
 		Conflicts: len(n.Conflicts),
 		Problem:   problem,
