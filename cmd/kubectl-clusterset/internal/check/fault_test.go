@@ -630,6 +630,21 @@ func TestAHubThatDoesNotAnswerHidesNothingLocal(t *testing.T) {
 	}
 }
 
+// TestTheAddressesOfAnotherNameAreNoConcern of explain, which reads them from an archive alone.
+func TestTheAddressesOfAnotherNameAreNoConcern(t *testing.T) {
+	s := healthy(t)
+	s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
+	s.Member.Slices = append(s.Member.Slices, *s.Member.Slices[1].DeepCopy())
+	s.Member.Slices[1].Endpoints, s.Member.Slices[2].Labels[mcsv1beta1.LabelServiceName] = nil, "api"
+	found := views(s)
+	if got := text(found["explain"]); strings.Contains(got, "own ranges") {
+		t.Error(got)
+	}
+	if got := text(found["doctor"]); !strings.Contains(got, "cluster west exports endpoints in this cluster's own") {
+		t.Error(got)
+	}
+}
+
 // TestAWarningHidesNoError that the agent states.
 func TestAWarningHidesNoError(t *testing.T) {
 	for fault, plant := range map[string]func(s *snapshot.Snapshot){

@@ -405,9 +405,9 @@ func (w *World) ownRanges() []netip.Prefix {
 func addressesHere(w *World) (out []Hit) {
 	own := w.ownRanges()
 	seen := map[string]bool{"": true, w.Member.ID(): true}
-	for i := range w.Member.Slices {
-		cluster := w.Member.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]
-		for _, e := range w.Member.Slices[i].Endpoints {
+	look := func(s *discoveryv1.EndpointSlice) {
+		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
+		for _, e := range s.Endpoints {
 			for _, text := range e.Addresses {
 				addr, _ := netip.ParseAddr(text) // an invalid one is in no range
 				in := slices.IndexFunc(own, func(r netip.Prefix) bool { return r.Contains(addr) })
@@ -416,6 +416,11 @@ func addressesHere(w *World) (out []Hit) {
 					out = append(out, Hit{On: cluster, Detail: fmt.Sprintf("%s is in %s", addr, own[in])})
 				}
 			}
+		}
+	}
+	for _, n := range w.Names {
+		for _, s := range n.slices {
+			look(s)
 		}
 	}
 	return out
