@@ -209,6 +209,9 @@ func group(w *World, c *Check, hits []Hit) (out []report.Finding) {
 		if len(of[0].Do.Argv) > 0 {
 			do = of[0].Do
 		}
+		if do.At == report.Subject && w.Member != nil && of[0].On == w.Member.ID() {
+			do = agentLog // instead of this command
+		}
 		f.Remedy = w.Flags.Step(do.On(of[0].On))
 		out = append(out, f)
 	}

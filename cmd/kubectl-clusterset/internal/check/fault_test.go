@@ -267,6 +267,10 @@ var faults = []struct {
 		reach.WriteUnreachable(s.Hub.Lease("west"), map[string]time.Time{"no ID": now})
 	}, "! cluster west is not ready: its Lease on the hub is invalid: annotation ",
 		"in cluster west: kubectl clusterset doctor"},
+	{"this cluster has not finished joining", all, func(s *snapshot.Snapshot) {
+		s.Hub.Profiles[0].Annotations = nil
+	}, "! cluster east has not finished joining: it began at 2026-01-02T02:04:05Z",
+		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
 	{"a clock is wrong", all, func(s *snapshot.Snapshot) {
 		ahead := metav1.NewMicroTime(now.Add(time.Minute))
 		s.Hub.Lease("west").Spec.RenewTime = &ahead
