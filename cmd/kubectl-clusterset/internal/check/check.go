@@ -105,19 +105,18 @@ func applies(w *World, c *Check) bool {
 // Run returns the results of all checks that apply, causes first. A warning hides no error.
 func Run(w *World) (out []Result) {
 	type cause struct {
-		id    string
-		hides report.Severity
-	}
-	type found struct {
 		scope Scope
-		on    map[string]bool
+		on    string
+		level report.Severity
 	}
-	causes := map[cause]found{}
+	causes := map[string][]cause{}
 	silenced := func(c *Check, h *Hit) bool {
 		return slices.ContainsFunc(slices.Concat(c.After, h.After), func(id string) bool {
-			f, there := causes[cause{id, h.Level}]
-			// Of the same kind of subject, the cause must be of the same one.
-			return there && (f.on[""] || h.On == "" || f.scope != c.Scope || f.on[h.On])
+			return slices.ContainsFunc(causes[id], func(by cause) bool {
+				// Of the same kind of subject, the cause must be of the same one.
+				return (by.on == "" || h.On == "" || by.scope != c.Scope || by.on == h.On) &&
+					(by.level == report.Error || h.Level == report.Warning)
+			})
 		})
 	}
 	for i := range Table {
@@ -144,15 +143,8 @@ func Run(w *World) (out []Result) {
 				if !silenced(c, &h) && concerns(w, c, h.On) {
 					hits = append(hits, h)
 				}
-				if h.Alone {
-					continue
-				}
-				for _, hides := range []report.Severity{report.Warning, h.Level} { // also if it is silenced itself
-					k := cause{c.ID, hides}
-					if causes[k].on == nil {
-						causes[k] = found{c.Scope, map[string]bool{}}
-					}
-					causes[k].on[h.On] = true
+				if !h.Alone { // a consequence silences its own consequences, too
+					causes[c.ID] = append(causes[c.ID], cause{c.Scope, h.On, h.Level})
 				}
 			}
 			r.Finding = group(w, c, hits)

@@ -108,9 +108,7 @@ var memberChecks = []Check{
 		Needs: parts{snapshot.Membership, snapshot.Leases, snapshot.Properties}, After: stopped,
 		One: "the agent does not say how it is", Do: agentLog,
 		Look: func(w *World) []Hit {
-			why := w.outdated()
-			served := !slices.Contains(w.Member.Unserved, "Membership")
-			out := one(w.Member.Agent != nil && why != "" && served, "%s", why)
+			out := one(w.Member.Agent != nil && w.outdated() != "", "%s", w.outdated())
 			if len(out) > 0 && !w.AgentStopped() { // it works
 				out[0].Level = report.Warning
 			}
@@ -294,7 +292,7 @@ func (w *World) outdated() string {
 	switch {
 	case w.AgentStopped():
 		return "no agent renews the Lease " + facts.AgentLease + " in clusterset-system"
-	case len(m.Membership.Status.Conditions) == 0:
+	case len(m.Membership.Status.Conditions) == 0 && !slices.Contains(m.Unserved, "Membership"):
 		return "it has no conditions"
 	}
 	return ""

@@ -24,13 +24,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // soon is how long an agent may take to read a new ServiceExport.
 const soon = 15 * time.Second
 
-// noAgent are the causes for which no agent imports; unwell also has those for which it neither publishes nor reads what
-// is new.
+// noAgent are the causes for which no agent imports; for those that unwell adds, it publishes and reads no change.
 var (
 	noAgent = slices.Concat(stopped, []string{"leaving", "agent-outdated"})
 	unwell  = slices.Concat(noAgent, unreached, []string{"not-on-hub", "drift"})
@@ -173,7 +173,7 @@ var nameChecks = []Check{
 		After: []string{"not-imported"}, One: "the agent did not create the ServiceImport %s",
 		Many: "the agent did not create %d ServiceImports",
 		Do:   report.Here("kubectl -n {namespace} get serviceimport {name} -o yaml"),
-		Look: each(func(w *World, n *Name) (bool, string) { return n.Import != nil && foreign(n.Import), "" }),
+		Look: each(func(w *World, n *Name) (bool, string) { return n.Import != nil && !kube.Manages(n.Import), "" }),
 	},
 	{
 		ID: "import-orphan", Scope: Names, Level: report.Warning,
@@ -181,7 +181,7 @@ var nameChecks = []Check{
 		After: unwell, One: "nobody exports %s to this cluster, and it is imported",
 		Many: "%d names are imported, and nobody exports them here", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
-			return w.joined() && n.Import != nil && !foreign(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
+			return w.joined() && n.Import != nil && kube.Manages(n.Import) && len(n.Exporters)+len(n.Invalid) == 0, ""
 		}),
 	},
 	{
@@ -405,7 +405,11 @@ func (w *World) ownRanges() []netip.Prefix {
 func addressesHere(w *World) (out []Hit) {
 	own := w.ownRanges()
 	seen := map[string]bool{"": true, w.Member.ID(): true}
-	look := func(s *discoveryv1.EndpointSlice) {
+	var all []*discoveryv1.EndpointSlice
+	for _, n := range w.Names {
+		all = append(all, n.slices...)
+	}
+	for _, s := range all {
 		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
 		for _, e := range s.Endpoints {
 			for _, text := range e.Addresses {
@@ -416,11 +420,6 @@ func addressesHere(w *World) (out []Hit) {
 					out = append(out, Hit{On: cluster, Detail: fmt.Sprintf("%s is in %s", addr, own[in])})
 				}
 			}
-		}
-	}
-	for _, n := range w.Names {
-		for _, s := range n.slices {
-			look(s)
 		}
 	}
 	return out

@@ -24,7 +24,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Name is one name of the clusterset, as the checks and the reports see it.
@@ -107,7 +106,8 @@ func (n *Name) takes(x *Exporter) bool {
 
 // Shares reports whether an exporter has an IP family of those that are in effect.
 func (n *Name) Shares(x *Exporter) bool {
-	return slices.ContainsFunc(x.Families, func(f corev1.IPFamily) bool { return slices.Contains(n.Merged.Families, f) })
+	both := func(f corev1.IPFamily) bool { return slices.Contains(n.Merged.Families, f) }
+	return slices.ContainsFunc(x.Families, both)
 }
 
 // namesOf merges what the snapshot has of each name, or of one.
@@ -459,6 +459,3 @@ func FamiliesText(in []corev1.IPFamily) string {
 	}
 	return strings.Join(out, ",")
 }
-
-// Foreign returns whether an import is of another program.
-func foreign(imp *mcsv1beta1.ServiceImport) bool { return !kube.Manages(imp) }

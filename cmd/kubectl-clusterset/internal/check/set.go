@@ -132,7 +132,7 @@ var setChecks = ofSet(
 					h.Detail = "it last did at " + stamp(at)
 				}
 				if own {
-					h.After = append(slices.Clone(stopped), "leaving", "agent-outdated")
+					h.After = noAgent
 				}
 				out = append(out, h)
 			}

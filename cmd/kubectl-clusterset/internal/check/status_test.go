@@ -181,7 +181,7 @@ func TestAHubThatWasNotReadIsShown(t *testing.T) {
 		}, false, "? reading the hub failed: timeout"},
 		"no Secret": {func(m *snapshot.Member) { m.Credentials = nil }, false, "x the agent's credentials"},
 		"a stopped agent, and a hub that is named": {stop, true, "x reading the hub failed, so members are not shown"},
-		"a stopped agent":                          {stop, false, "x reading the hub failed, so members are not shown: timeout"},
+		"a stopped agent":                          {stop, false, "x reading the hub failed, so members are not shown"},
 		"no Secret, and a hub that is named": {func(m *snapshot.Member) { m.Credentials = nil }, true,
 			"x reading the hub failed, so members are not shown: timeout"},
 		"not a member": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, true,
