@@ -186,13 +186,6 @@ func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	return s, nil
 }
 
-// As returns a Cluster that impersonates a user on the same API server.
-func (c *Cluster) As(name, user string, groups ...string) (*Cluster, error) {
-	cfg := rest.CopyConfig(c.Config)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	return New(name, cfg)
-}
-
 // pause is the time between two attempts.
 const pause = 250 * time.Millisecond
 

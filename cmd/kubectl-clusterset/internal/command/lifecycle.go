@@ -16,8 +16,7 @@ func (r *root) init() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: noArgs,
 		Long: `Make a cluster the hub of a ClusterSet: install kinds, policies, the ClusterSet's namespace and its
-controller, and check that forged writes are refused. The command updates an existing hub. With
---hub-namespace, a hub has several ClusterSets.
+controller. The command updates an existing hub. With --hub-namespace, a hub has several ClusterSets.
 
 An existing ClusterSet stays as it is. Its fields say where VIPs come from and when members expire; for
 what they mean, run kubectl explain clusterset.spec on the hub.

@@ -3,17 +3,12 @@ package lifecycle
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -25,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Init makes a cluster the hub of a ClusterSet, and checks that its API server refuses forged writes.
+// Init makes a cluster the hub of a ClusterSet.
 func Init(ctx context.Context, o *Options) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
@@ -54,10 +49,6 @@ func Init(ctx context.Context, o *Options) error {
 	if err := o.applyHub(ctx, objects); err != nil {
 		return err
 	}
-	if err := o.checkPolicies(ctx); err != nil {
-		return err
-	}
-	o.Say("the hub: refuses forged writes")
 	if o.Wait {
 		if err := o.awaitRollout(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace), ran); err != nil {
 			return err
@@ -145,78 +136,6 @@ func (o *Options) applyPart(ctx context.Context, what string, objects ...*unstru
 		err = report.WithRemedy(err, "if the deletion is stuck: "+report.DocsHubDeleted)
 	}
 	return err
-}
-
-// checkPolicies tries forged writes, in dry runs, as a made-up member. That has a member's rights, so the policies must
-// refuse the writes, not RBAC. A write that members may do must pass.
-func (o *Options) checkPolicies(ctx context.Context) error {
-	forger := "init-check-" + rand.String(8)
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace,
-			Name: clusterset.AccountPrefix + forger}},
-	}
-	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil {
-		return o.Hub.Failed(err, "creating RoleBinding %s", binding.Name)
-	}
-	defer func() {
-		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		if err := kube.Delete(again, o.Hub.Client, binding); err != nil {
-			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → %s", binding.Name, err,
-				o.Flags.AtHub("kubectl -n "+binding.Namespace+" delete rolebinding "+binding.Name))
-		}
-	}()
-	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)
-	if err != nil {
-		return err
-	}
-	for _, trial := range trialWrites(o.HubNamespace, forger) {
-		err := cluster.Until(ctx, cluster.Settle, func(ctx context.Context) (bool, string, error) {
-			err := as.Create(ctx, trial.object.DeepCopyObject().(client.Object), client.DryRunAll)
-			switch {
-			case trial.refusal == "" && err == nil:
-				return true, "", nil
-			case trial.refusal != "" && err != nil && strings.Contains(err.Error(), trial.refusal):
-				return true, "", nil
-			case err == nil:
-				return false, "the API server accepts it", nil
-			}
-			return false, "", err
-		})
-		if err != nil {
-			err = o.Hub.Failed(err, "checking the policies with %s", trial.what)
-			return report.WithRemedy(err,
-				"check the ValidatingAdmissionPolicies clusterset-*.clusterset-dns.io and their bindings, and the "+
-					"label "+clusterset.LabelSet+" of the namespace; let nobody join before")
-		}
-	}
-	return nil
-}
-
-// trialWrite is a write that must be refused with these words, or accepted if they are "".
-type trialWrite struct {
-	what, refusal string
-	object        client.Object
-}
-
-// trialWrites are writes of a made-up member: one for itself, the others as another member.
-func trialWrites(namespace, forger string) []trialWrite {
-	forged := forger + "-other"
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
-	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1}
-	return []trialWrite{
-		{"a member's own Lease", "", &coordinationv1.Lease{ObjectMeta: meta(forger)}},
-		{"another member's Lease", "does not write Lease " + forged, &coordinationv1.Lease{ObjectMeta: meta(forged)}},
-		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
-			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)),
-			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Withdrawn: true}}},
-		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointPage{
-			ObjectMeta: meta(clusterset.PageName(0, "web", "default", forged)),
-			Spec: hubv1alpha1.EndpointPageSpec{Origin: origin,
-				EndpointGroup: hubv1alpha1.EndpointGroup{AddressType: discoveryv1.AddressTypeIPv4}}}},
-	}
 }
 
 // awaitHub waits until the hub's controller renews its Lease as leader. An earlier renewal proves nothing.

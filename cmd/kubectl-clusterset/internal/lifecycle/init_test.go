@@ -36,20 +36,7 @@ func TestInitNamesItsOwnClusterSetAndHub(t *testing.T) {
 		}
 	}
 
-	hub := inMemory(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object,
-		...client.DeleteOption) error {
-		return errors.New("quota exceeded")
-	}})
-	hub.Config = &rest.Config{Host: "https://127.0.0.1:1"}
-	o, said := options(hub)
-	interrupted, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	err := o.checkPolicies(interrupted)
-	const there = "→ on the hub: kubectl -n blue delete rolebinding "
-	if err == nil || !strings.Contains(said.String(), there) {
-		t.Errorf("%v; it does not say %q: %s", err, there, said)
-	}
-
+	o, _ := options(inMemory(interceptor.Funcs{}))
 	o.Timeout = time.Nanosecond
 	const want = "→ run the same command with --image IMAGE"
 	if err := o.awaitHub(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
