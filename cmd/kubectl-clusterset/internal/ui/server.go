@@ -17,19 +17,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 )
 
-const (
-	soonest = 500 * time.Millisecond // between two readings of the hub
-	latest  = 3 * time.Second        // for what changes without an event: Leases, ages
-	idle    = 4                      // times as long as a reading took, nothing is read: a large hub gets some rest
-)
+// idle times as long as a reading took, nothing is read: a large hub gets some rest.
+const idle = 4
 
 // Server serves the page to one browser: the one that opens the address that Serve prints. Each open page reads the
 // clusters by itself, so that nothing is read while no page is open.
 type Server struct {
 	// Read returns what the page shows. One call runs at a time.
 	Read func(ctx context.Context) (*check.World, error)
-	// Changes returns a number that another one follows when there is something to read; nil if nothing changes.
-	Changes func() int64
+	// Every is the time between two calls of Read; 0 if nothing changes.
+	Every time.Duration
 
 	host, token, session string
 	used                 atomic.Bool // the token
@@ -201,35 +198,24 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 // is done.
 func (s *Server) Watch(ctx context.Context, show func(*check.World, error) bool) {
 	for {
-		seen, began := s.changes(), time.Now()
+		began := time.Now()
 		world, err := s.read(ctx)
-		if !show(world, err) || !s.wait(ctx, seen, idle*time.Since(began)) {
+		if !show(world, err) || !s.wait(ctx, idle*time.Since(began)) {
 			return
 		}
 	}
 }
 
-func (s *Server) changes() int64 {
-	if s.Changes == nil {
-		return 0
+// wait returns after Every, at least after rest, or false when ctx is done.
+func (s *Server) wait(ctx context.Context, rest time.Duration) bool {
+	var again <-chan time.Time
+	if s.Every > 0 {
+		again = time.After(max(s.Every, rest))
 	}
-	return s.Changes()
-}
-
-// wait returns when it is time to read again, or false when ctx is done. rest is the least time.
-func (s *Server) wait(ctx context.Context, seen int64, rest time.Duration) bool {
-	if s.Changes == nil {
-		<-ctx.Done()
+	select {
+	case <-ctx.Done():
 		return false
-	}
-	for began := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(soonest):
-		}
-		if waited := time.Since(began); waited >= rest && (waited >= latest || s.changes() != seen) {
-			return true
-		}
+	case <-again:
+		return true
 	}
 }
