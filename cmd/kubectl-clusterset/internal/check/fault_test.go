@@ -479,7 +479,7 @@ func views(s *snapshot.Snapshot) map[string][]report.Finding {
 	return map[string][]report.Finding{
 		"status":  status.Examine(w, results).Findings,
 		"doctor":  check.Findings(d.Outcomes),
-		"explain": explain.Explain(asked, check.Run(asked), netip.Addr{}).Findings,
+		"explain": explain.Explain(asked, check.Run(asked)).Findings,
 	}
 }
 

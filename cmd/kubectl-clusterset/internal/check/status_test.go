@@ -158,7 +158,7 @@ func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
 		t.Error(got)
 	}
 	asked := check.See(s, &web)
-	r := explain.Explain(asked, check.Run(asked), netip.Addr{})
+	r := explain.Explain(asked, check.Run(asked))
 	var out strings.Builder
 	if explain.Print(&out, &r, false, now); !strings.Contains(out.String(), want) {
 		t.Error(out.String())

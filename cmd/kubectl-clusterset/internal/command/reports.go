@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 
@@ -173,7 +172,7 @@ func watch(r *root, cmd *cobra.Command, file string, hubOnly bool, show func(*ch
 
 func (r *root) explain() *cobra.Command {
 	var f format
-	var file, client string
+	var file string
 	cmd := &cobra.Command{
 		Use: "explain NAME", Short: "Explain what a name answers in this cluster",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -189,18 +188,11 @@ outside the clusters ask, it shows which clusters answer them. The command write
 Exit status: 0 if the name could be explained, also with findings.`,
 		Example: `  kubectl clusterset explain web.shop
   kubectl clusterset explain web.shop.svc.clusterset.local
-  kubectl clusterset explain web -n shop
-  kubectl clusterset explain web.shop --client 203.0.113.7`,
+  kubectl clusterset explain web -n shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := nameOf(r.config, args[0])
 			if err != nil {
 				return err
-			}
-			var from netip.Addr
-			if client != "" {
-				if from, err = netip.ParseAddr(client); err != nil {
-					return fmt.Errorf("--client: %w", err)
-				}
 			}
 			w, results, err := r.look(cmd, file, false, &name)
 			if err != nil {
@@ -209,14 +201,12 @@ Exit status: 0 if the name could be explained, also with findings.`,
 			if w.Member == nil {
 				return (&facts.Role{HubOf: w.HubHere}).OnlyHub()
 			}
-			all := explain.Explain(w, results, from)
+			all := explain.Explain(w, results)
 			return f.write(r.out, &all, func(wide bool) { explain.Print(r.out, &all, wide, w.Member.Now) })
 		},
 	}
 	f.add(cmd, "wide")
 	archived(cmd, &file)
-	cmd.Flags().StringVar(&client, "client", "",
-		"show which cluster a client at this address, outside the clusters, gets if its place is not known")
 	return cmd
 }
 

@@ -5,7 +5,6 @@ package explain
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +40,6 @@ type Report struct {
 	Properties      []check.Property `json:"properties,omitempty"`
 	Withheld        []Withheld       `json:"withheld,omitempty"`
 	External        []External       `json:"external,omitempty"` // for clients outside the clusters
-	Chosen          []Chosen         `json:"chosen,omitempty"`   // for one of them
 	Findings        []report.Finding `json:"findings"`
 }
 
@@ -132,9 +130,8 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
 }
 
-// Explain returns the report of the name that was asked for, and which cluster a client outside the clusters gets, if
-// from is valid.
-func Explain(w *check.World, results []check.Result, from netip.Addr) Report {
+// Explain returns the report of the name that was asked for.
+func Explain(w *check.World, results []check.Result) Report {
 	n, m := w.Asked(), w.Member
 	r := Report{
 		TypeMeta: report.Kind("Explanation"), Name: n.String() + ".svc." + dns.Zone, Cluster: m.ID(),
@@ -183,7 +180,7 @@ func Explain(w *check.World, results []check.Result, from netip.Addr) Report {
 	for _, e := range n.Elsewhere {
 		r.Withheld = append(r.Withheld, Withheld{e.Cluster, "its export", "it goes to " + e.ExportTo + " only"})
 	}
-	r.external(w, from)
+	r.external(w)
 	return r
 }
 

@@ -2,7 +2,6 @@ package explain_test
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +74,6 @@ type world struct {
 	*snapshot.Member
 	Import   *mcsv1beta1.ServiceImport
 	Corefile string
-	From     netip.Addr
 	Lacks    []snapshot.Part
 }
 
@@ -123,7 +121,7 @@ func (f *world) explain() explain.Report {
 		s.Unread[p] = lack
 	}
 	w := check.See(s, &web)
-	return explain.Explain(w, check.Run(w), f.From)
+	return explain.Explain(w, check.Run(w))
 }
 
 func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
@@ -443,33 +441,5 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
-	}
-}
-
-// TestF5WhichClusterAClientGets: the answer is one of the clusters with a share, it stays, and clients are spread.
-func TestF5WhichClusterAClientGets(t *testing.T) {
-	f := member()
-	f.Outside = []discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
-		outside("west", "192.0.2.2", "100", true), outside("north", "192.0.2.3", "100", false)}
-	if r := f.explain(); len(r.Chosen) > 0 {
-		t.Errorf("nobody asked for %v", r.Chosen)
-	}
-	got := map[string]int{}
-	for i := range 64 {
-		f.From = netip.AddrFrom4([4]byte{203, 0, byte(i), 7})
-		r := f.explain()
-		if len(r.Chosen) != 1 || r.Chosen[0].Type != "A" || r.Chosen[0] != f.explain().Chosen[0] {
-			t.Fatalf("%+v", r.Chosen)
-		}
-		got[r.Chosen[0].Cluster]++
-		var text strings.Builder
-		explain.Print(&text, &r, false, start)
-		want := fmt.Sprintf("at 203.0.%d.7 whose place is not known gets A from cluster %s\n", i, r.Chosen[0].Cluster)
-		if !strings.Contains(text.String(), want) {
-			t.Fatal(text.String())
-		}
-	}
-	if got["east"] < 16 || got["west"] < 16 || got["east"]+got["west"] != 64 {
-		t.Errorf("%v", got)
 	}
 }

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/endpointslice"
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 )
 
 // External is what clients outside the clusters may get of one cluster.
@@ -31,7 +29,7 @@ type External struct {
 }
 
 // external fills what the slices for clients outside say, as of this cluster: by the code of CoreDNS.
-func (r *Report) external(w *check.World, from netip.Addr) {
+func (r *Report) external(w *check.World) {
 	n := w.Asked()
 	outside := slices.DeleteFunc(slices.Clone(w.Member.Outside), func(s discoveryv1.EndpointSlice) bool {
 		return s.Namespace != n.Namespace || s.Labels[external.Label] != n.NamespacedName.Name
@@ -61,25 +59,6 @@ func (r *Report) external(w *check.World, from netip.Addr) {
 		}
 		r.External = append(r.External, x)
 	}
-	if !from.IsValid() {
-		return
-	}
-	client := names.NewClient(from, names.Location{}, "")
-	for _, q := range []struct {
-		text string
-		of   names.Type
-	}{{"A", names.V4}, {"AAAA", names.V6}} {
-		if c, _ := service.Choose("", q.of, client); c != nil {
-			r.Chosen = append(r.Chosen, Chosen{from.String(), q.text, c.ID})
-		}
-	}
-}
-
-// Chosen is the cluster that a client outside the clusters gets for a question of a type, if its place is not known.
-type Chosen struct {
-	Client  string `json:"client"`
-	Type    string `json:"type"`
-	Cluster string `json:"cluster"`
 }
 
 // whyDown returns why no client gets a cluster, as far as this cluster shows it.

@@ -84,13 +84,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	report.Table(out, "FOR CLIENTS OUTSIDE THE CLUSTERS (share: of clients whose place is not known)",
 		[]string{"CLUSTER", "ADDRESSES", "UP", "WEIGHT", "SHARE", "WHERE", ""}, external)
-	for i, c := range r.Chosen {
-		if i == 0 {
-			fmt.Fprintln(out)
-		}
-		fmt.Fprintf(out, "A client at %s whose place is not known gets %s from cluster %s\n",
-			c.Client, c.Type, c.Cluster)
-	}
 }
 
 func headline(r *Report) string {

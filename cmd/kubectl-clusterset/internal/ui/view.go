@@ -6,7 +6,6 @@ package ui
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -264,7 +263,7 @@ func Explain(w *check.World, name string) (any, error) {
 		s.Member = &snapshot.Member{Now: w.Now()}
 		s.Unread = map[snapshot.Part]snapshot.Lack{snapshot.Corefile: {Why: "no member was read"}}
 	}
-	r := explain.Explain(&check.World{Snapshot: &s, Names: w.Names[i : i+1]}, nil, netip.Addr{})
+	r := explain.Explain(&check.World{Snapshot: &s, Names: w.Names[i : i+1]}, nil)
 	if w.Member == nil {
 		r.Outcome = explain.Unknown
 	}
