@@ -141,35 +141,14 @@ type DryRun string
 const (
 	DryRunNone   DryRun = "none"
 	DryRunClient DryRun = "client" // print what would be written
-	DryRunServer DryRun = "server" // print it, and have the API server check it without storing it
 )
 
-// Rehearse has the API server check that it would apply objects, and stores nothing. It cannot check objects whose
-// kind or namespace does not exist yet, and reports that. mark begins each line.
-func (c *Cluster) Rehearse(ctx context.Context, out io.Writer, mark string, objects []*unstructured.Unstructured,
-) error {
-	for _, o := range objects {
-		kept, err := c.rehearse(ctx, o)
-		switch {
-		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-			fmt.Fprintf(out, "%s%s: not checked, its kind or namespace does not exist yet\n", mark, Title(o))
-		case err != nil:
-			return c.Failed(err, "applying %s", Title(o))
-		case kept != "":
-			fmt.Fprintf(out, "%s%s: kept: %s\n", mark, Title(o), kept)
-		default:
-			fmt.Fprintf(out, "%s%s: accepted (server dry run)\n", mark, Title(o))
-		}
+// rehearse has the API server check that Apply would apply an object, and stores nothing.
+func (c *Cluster) rehearse(ctx context.Context, o *unstructured.Unstructured) error {
+	if kept, err := c.kept(ctx, o); kept != "" || err != nil {
+		return err
 	}
-	return nil
-}
-
-// rehearse is Rehearse for one object. It returns why Apply would keep a CustomResourceDefinition, or "".
-func (c *Cluster) rehearse(ctx context.Context, o *unstructured.Unstructured) (kept string, err error) {
-	if kept, err = c.kept(ctx, o); kept != "" || err != nil {
-		return kept, err
-	}
-	return "", c.apply(ctx, o, client.DryRunAll)
+	return c.apply(ctx, o, client.DryRunAll)
 }
 
 // ErrDeclined says that the user did not confirm.

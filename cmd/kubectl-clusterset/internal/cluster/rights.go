@@ -58,7 +58,7 @@ func (c *Cluster) Allowed(ctx context.Context, namespace string, w Writes) error
 	var lacking []error
 	rights := slices.Clone(w.Rights)
 	for _, o := range w.Apply {
-		if _, err := c.rehearse(ctx, o); apierrors.IsForbidden(err) && !ending(err) {
+		if err := c.rehearse(ctx, o); apierrors.IsForbidden(err) && !ending(err) {
 			lacking = append(lacking, c.Failed(err, "applying %s", Title(o)))
 		} else if err != nil {
 			rights = append(rights, RightTo("create", o), RightTo("patch", o))

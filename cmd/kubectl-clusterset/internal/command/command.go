@@ -320,7 +320,7 @@ func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
 	o.HubNamespace, o.Say, o.Release = r.hubNamespace, r.say, deploy.Image(deploy.Controller, r.version)
 	o.Flags = r.flags()
 	if dryRun != cluster.DryRunNone {
-		o.DryRun, o.Rehearse = r.out, dryRun == cluster.DryRunServer
+		o.DryRun = r.out
 	}
 }
 
@@ -351,9 +351,8 @@ func (c choice[T]) Type() string {
 // addDryRun adds the flag --dry-run. Without a value, it means client.
 func addDryRun(cmd *cobra.Command, d *cluster.DryRun) {
 	*d = cluster.DryRunNone
-	of := []cluster.DryRun{cluster.DryRunNone, cluster.DryRunClient, cluster.DryRunServer}
-	cmd.Flags().Var(choice[cluster.DryRun]{d, of}, "dry-run",
-		"client: print what would be written; server: have the API server check it, too")
+	of := []cluster.DryRun{cluster.DryRunNone, cluster.DryRunClient}
+	cmd.Flags().Var(choice[cluster.DryRun]{d, of}, "dry-run", "client: print what would be written")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = string(cluster.DryRunClient)
 }
 

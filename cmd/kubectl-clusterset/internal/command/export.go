@@ -69,7 +69,7 @@ func runExport(r *root, cmd *cobra.Command, o *export.Options, args []string) (e
 	lines, err := export.Run(cmd.Context(), member, o)
 	for _, line := range lines {
 		if o.DryRun != cluster.DryRunNone {
-			line += " (" + string(o.DryRun) + " dry run)"
+			line += " (dry run)"
 		}
 		fmt.Fprintln(r.out, line)
 	}

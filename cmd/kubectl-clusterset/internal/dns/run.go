@@ -258,11 +258,8 @@ func (r *Runner) announce(ctx context.Context, s *State, p *Plan, verb string) (
 	if err := p.Print(r.Out, verb); err != nil {
 		return false, err
 	}
-	switch r.DryRun {
-	case cluster.DryRunClient:
+	if r.DryRun == cluster.DryRunClient {
 		return true, nil
-	case cluster.DryRunServer:
-		return true, r.rehearse(ctx, p, verb)
 	}
 	needed := p.writes(s, verb)
 	if r.Wait {
@@ -305,24 +302,6 @@ func (p *Plan) asks(s *State, verb string) (out []cluster.Right) {
 		out = append(out, to)
 	}
 	return out
-}
-
-// rehearse has the API server check all writes without storing them.
-func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
-	if verb == "apply" {
-		if err := r.Rehearse(ctx, r.Out, "", p.Objects); err != nil {
-			return err
-		}
-	}
-	dry, on := *r, *r.Cluster
-	on.Client, dry.Cluster = client.NewDryRunClient(r.Client), &on
-	for _, c := range p.changes() {
-		if err := dry.change(ctx, c); err != nil {
-			return err
-		}
-		fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
-	}
-	return nil
 }
 
 // object returns After, or Before if there is none.

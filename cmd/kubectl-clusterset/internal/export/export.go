@@ -48,13 +48,8 @@ func Run(ctx context.Context, c *cluster.Cluster, o *Options) (lines []string, e
 	if o.Delete {
 		write = remove
 	}
-	if o.DryRun == cluster.DryRunServer {
-		dry := *c
-		dry.Client = client.NewDryRunClient(c.Client)
-		c = &dry
-	}
 	for _, name := range names {
-		line, err := write(ctx, c, name, o.DryRun != cluster.DryRunClient)
+		line, err := write(ctx, c, name, o.DryRun == cluster.DryRunNone)
 		if err != nil {
 			return lines, err
 		}

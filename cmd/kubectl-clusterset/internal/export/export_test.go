@@ -45,12 +45,10 @@ func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
 		{name: "nothing", dryRun: cluster.DryRunNone, fails: "no Service shop/nothing"},
 		{name: "alias", dryRun: cluster.DryRunNone, fails: "ExternalName"},
 		{name: "web", dryRun: cluster.DryRunClient, says: "created"},
-		{name: "web", dryRun: cluster.DryRunServer, says: "created"},
 		{name: "web", dryRun: cluster.DryRunNone, says: "created", exportedBy: 1},
 		{name: "web", dryRun: cluster.DryRunNone, says: "unchanged", exportedBy: 1},
 		{name: "web", dryRun: cluster.DryRunClient, says: "unchanged", exportedBy: 1},
 		{delete: true, name: "web", dryRun: cluster.DryRunClient, says: "deleted", exportedBy: 1},
-		{delete: true, name: "web", dryRun: cluster.DryRunServer, says: "deleted", exportedBy: 1},
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, says: "deleted"},
 		{delete: true, name: "web", dryRun: cluster.DryRunNone, fails: "no ServiceExport shop/web"},
 	} {

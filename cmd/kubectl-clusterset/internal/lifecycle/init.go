@@ -37,7 +37,7 @@ func Init(ctx context.Context, o *Options) error {
 		return err
 	}
 	if o.DryRun != nil {
-		return o.print(ctx, o.Hub, objects)
+		return o.print(o.Hub, objects)
 	}
 	if err := o.Hub.Allowed(ctx, "", cluster.Writes{Apply: objects}); err != nil {
 		return err

@@ -72,7 +72,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return err
 	}
 	if o.DryRun != nil {
-		return j.printAll(ctx)
+		return j.printAll()
 	}
 	ran, err := available(ctx, o.Member, manifest.AgentDeployment)
 	if err != nil {
@@ -472,7 +472,7 @@ func (j *join) render(ctx context.Context) error {
 }
 
 // printAll prints what this run would write (--dry-run).
-func (j *join) printAll(ctx context.Context) error {
+func (j *join) printAll() error {
 	var here []*unstructured.Unstructured
 	if j.file == "" {
 		secret, _, err := j.credentialsOf("(issued by the hub)")
@@ -493,5 +493,5 @@ func (j *join) printAll(ctx context.Context) error {
 	if !j.Renew {
 		here = append(j.here, here...)
 	}
-	return errors.Join(j.print(ctx, j.Hub, hub), j.print(ctx, j.Member, here))
+	return errors.Join(j.print(j.Hub, hub), j.print(j.Member, here))
 }

@@ -38,7 +38,6 @@ type Options struct {
 	Image        string
 	Release      string    // the image of this version's release, "" if this version is none
 	DryRun       io.Writer // prints what would be written; nil to write it
-	Rehearse     bool      // with DryRun, has the API servers check what init and join would apply
 	Wait         bool      // for the controller or agent that was started
 	Timeout      time.Duration
 	Say          cluster.Say
@@ -119,16 +118,14 @@ func property(name string) *unstructured.Unstructured {
 	return object(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), "", name)
 }
 
-// print writes the objects that --dry-run does not apply, and has the API server check them if asked.
-func (o *Options) print(ctx context.Context, c *cluster.Cluster, objects []*unstructured.Unstructured) error {
+// print writes the objects that --dry-run does not apply.
+func (o *Options) print(c *cluster.Cluster, objects []*unstructured.Unstructured) error {
 	text, err := manifest.YAML(objects)
 	if err != nil {
 		return err
 	}
-	if _, err = fmt.Fprintf(o.DryRun, "# On %s:\n%s", c.Name, text); err != nil || !o.Rehearse {
-		return err
-	}
-	return c.Rehearse(ctx, o.DryRun, "# ", objects)
+	_, err = fmt.Fprintf(o.DryRun, "# On %s:\n%s", c.Name, text)
+	return err
 }
 
 // without returns objects except those of some kinds.
