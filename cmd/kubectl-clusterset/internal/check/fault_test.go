@@ -13,7 +13,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
@@ -28,7 +27,6 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
@@ -387,14 +385,6 @@ var faults = []struct {
 	{"ranges overlap, and the agent does not know", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}
 	}, "x cluster west exports endpoints in this cluster's own ranges: 10.0.119.1 is in 10.0.119.0/24", ""},
-	{"private and public addresses", all, func(s *snapshot.Snapshot) {
-		for cluster, address := range map[string]string{"east": "203.0.113.7", "west": "10.1.2.3"} {
-			x := slice(cluster, 1, 0)
-			x.Labels = map[string]string{external.Label: "web", mcsv1beta1.LabelSourceCluster: cluster}
-			x.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{address}}}
-			s.Member.Outside = append(s.Member.Outside, x)
-		}
-	}, "! clients outside may get private addresses of web.shop: 10.1.2.3 of west; those of east are public", ""},
 	{"nobody exports the name", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil

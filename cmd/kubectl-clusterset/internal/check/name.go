@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -261,12 +259,6 @@ var nameChecks = []Check{
 		Look: each(func(_ *World, n *Name) (bool, string) { return disagree(n) }),
 	},
 	{
-		ID: "external-mixed", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Slices},
-		One:  "clients outside may get private addresses of %s",
-		Many: "clients outside may get private addresses of %d names",
-		Look: mixedAddresses,
-	},
-	{
 		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
 		One:   "the hub no longer shows the export of %s, and it is kept",
 		Many:  "the hub no longer shows exports of %d names, and they are kept",
@@ -304,40 +296,6 @@ var nameChecks = []Check{
 		Look: addressesHere,
 	},
 }
-
-// mixedAddresses finds names with public addresses in some clusters, and only private ones in another. A name with
-// private addresses only is for clients of a private network.
-func mixedAddresses(w *World) (out []Hit) {
-	type key struct{ name, cluster string }
-	private, public := map[key][]string{}, map[string][]string{} // addresses; clusters with public ones, by name
-	for i := range w.Member.Outside {
-		s := &w.Member.Outside[i]
-		k := key{s.Labels[external.Label] + "." + s.Namespace, s.Labels[mcsv1beta1.LabelSourceCluster]}
-		for j := range s.Endpoints {
-			for _, text := range s.Endpoints[j].Addresses {
-				a, err := netip.ParseAddr(text)
-				switch inside := err == nil && (a.IsPrivate() || carrierNAT.Contains(a)); {
-				case inside && s.AddressType != discoveryv1.AddressTypeFQDN:
-					private[k] = append(private[k], text)
-				case !slices.Contains(public[k.name], k.cluster):
-					public[k.name] = append(public[k.name], k.cluster)
-				}
-			}
-		}
-	}
-	for k, addresses := range private {
-		if of := public[k.name]; len(of) > 0 && !slices.Contains(of, k.cluster) {
-			slices.Sort(of)
-			out = append(out, Hit{On: k.name, Detail: strings.Join(addresses, ", ") + " of " + k.cluster +
-				"; those of " + strings.Join(of, ", ") + " are public"})
-		}
-	}
-	slices.SortFunc(out, func(a, b Hit) int { return cmp.Compare(a.On+" "+a.Detail, b.On+" "+b.Detail) })
-	return out
-}
-
-// carrierNAT is the range between a carrier's address translation and its customers (RFC 6598).
-var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
 // idle returns the hit of a name that lacks ready endpoints, with where to look.
 func (w *World) idle(n *Name) Hit {
