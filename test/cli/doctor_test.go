@@ -260,8 +260,6 @@ var (
 			".:53 {\n kubernetes cluster.local\n reload\n}\nexample.org:53 {\n multicluster clusterset.local\n}"),
 			undo: usual},
 		{what: "CoreDNS cannot use its Corefile", plant: corefile(".:53 {\n kubernetes cluster.local\n"), undo: usual},
-		{what: "stale answers", plant: corefile(".:53 {\n kubernetes cluster.local\n reload\n}\n" +
-			"clusterset.local:53 {\n cache {\n serve_stale\n }\n forward . 10.96.0.53\n}"), undo: usual},
 		{what: "the Corefile hides names of shop", plant: corefile(".:53 {\n kubernetes cluster.local\n reload\n" +
 			" multicluster clusterset.local {\n namespaces other\n }\n}"), undo: usual},
 		{what: "NodeLocal DNS of its own", plant: `east -n kube-system create -f test/cli/testdata/node-cache.yaml`,

@@ -2,9 +2,7 @@ package check
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/utils/ptr"
@@ -174,17 +172,6 @@ var dnsChecks = []Check{
 		},
 	},
 	{
-		ID: "dns-stale", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile},
-		One: "CoreDNS's cache serves stale answers of " + dns.Zone,
-		Look: func(w *World) []Hit {
-			c, err := w.Member.Corefile()
-			if err != nil || c == nil || !sentOn(c) || len(c.Unknown) > 0 || c.For(dns.Zone, "53") == nil {
-				return nil // multicluster keeps its own answers out of cache
-			}
-			return stale(w, c.For(dns.Zone, "53"))
-		},
-	},
-	{
 		ID: "dns-hidden", Scope: DNS, Level: report.Error, Needs: parts{snapshot.Corefile, snapshot.Imports},
 		One: "the Corefile hides names of %s", Many: "the Corefile hides names of %d namespaces",
 		Look: func(w *World) (out []Hit) {
@@ -212,25 +199,4 @@ var dnsChecks = []Check{
 // InTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
 func InTree(b *corefile.Block) bool {
 	return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool { return l.Option(plugin) != nil })
-}
-
-// stale finds a cache that serves answers of our zone beyond their TTL.
-func stale(w *World, b *corefile.Block) []Hit {
-	serves := func(zones []string) bool {
-		return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), dns.Zone) })
-	}
-	for _, l := range b.All("cache") {
-		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {
-			_, err := strconv.Atoi(a)
-			return err == nil
-		})
-		disabled := slices.ContainsFunc(l.Options("disable"), func(o *corefile.Line) bool {
-			args := o.Args()
-			return len(args) > 0 && args[0] == "success" && (len(args) == 1 || serves(args[1:]))
-		})
-		if (len(zones) == 0 || serves(zones)) && l.Option("serve_stale") != nil && !disabled {
-			return []Hit{{Detail: fmt.Sprintf("%q", strings.Join(l.Words, " ")), Do: edit(w)}}
-		}
-	}
-	return nil
 }
