@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -84,7 +83,6 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	advise(cmd)
 	complete(r, cmd)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(&cobra.Command{
@@ -110,35 +108,6 @@ func atMost(n int) cobra.PositionalArgs {
 			strings.Join(args, " "))
 	}
 }
-
-// advise adds a remedy to the errors of all commands.
-func advise(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		advise(sub)
-	}
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error { return advised(cmd.Name(), run(cmd, args)) }
-	}
-}
-
-// advised adds a remedy to the error of a user who may lack a right, unless it has one. Quotas, policies and namespaces
-// that are being deleted forbid, too: the error says which it is.
-func advised(command string, err error) error {
-	if !apierrors.IsForbidden(err) || report.HasRemedy(err) {
-		return err
-	}
-	remedy := "if you lack a right, run the command as a cluster admin"
-	if role := developers[command]; role != "" {
-		remedy += ", or in a member with role " + role + " in the namespace"
-	}
-	if strings.HasPrefix(err.Error(), "the hub: ") {
-		remedy += "; or name the ClusterSet's namespace with --hub-namespace"
-	}
-	return report.WithRemedy(err, remedy)
-}
-
-// developers are the commands that are not for admins alone, with the role that each needs.
-var developers = map[string]string{"explain": "view", "export": "edit"}
 
 // flags are those by which the user named this cluster and the hub.
 func (r *root) flags() report.Flags {

@@ -5,7 +5,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -107,9 +106,6 @@ func WithRemedy(err error, remedy string) error { return fmt.Errorf("%w\n"+arrow
 func Fail(remedy, what string, args ...any) error {
 	return WithRemedy(fmt.Errorf(what, args...), remedy)
 }
-
-// HasRemedy reports whether an error says what to do about it.
-func HasRemedy(err error) bool { return strings.Contains(err.Error(), "\n"+arrow) }
 
 // arrow begins the line of an error's remedy.
 const arrow = "  → "
