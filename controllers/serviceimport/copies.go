@@ -22,14 +22,9 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
-
-// BackdateTolerance is how much older than its record on the hub an export may claim to be before an Event reports it
-// (E9). The claim decides conflicts only among records that the hub created within conflict.Window of the first.
-const BackdateTolerance = 10 * time.Minute
 
 // action is what to do with the copy of another member's record.
 type action int
@@ -157,8 +152,7 @@ func (s *snapshot) hasFrom(cluster string) bool {
 		})
 }
 
-// followRecord updates the copy from the hub and returns it. It reports a backdated export (E9) once, and ends Held.
-// departed is when the owner did last.
+// followRecord updates the copy from the hub and returns it. It ends Held. departed is when the owner did last.
 func (r Config) followRecord(
 	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord, departed time.Time,
 ) (*hubv1alpha1.ServiceExportRecord, error) {
@@ -172,10 +166,6 @@ func (r Config) followRecord(
 	if copied == nil || recreated || !clusterset.SameFacts(&shown.Spec, &copied.Spec) {
 		rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, clusterset.Facts(shown.DeepCopy().Spec)
 	}
-	claim := backdated(rec)
-	if claim != "" {
-		metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationBackdated, claim)
-	}
 	if copied != nil && equality.Semantic.DeepEqual(rec.Spec, copied.Spec) &&
 		maps.Equal(rec.Annotations, copied.Annotations) {
 		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
@@ -184,9 +174,6 @@ func (r Config) followRecord(
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if err := kube.Put(ctx, r.Local, rec); err != nil {
 		return r.refusedHere(ctx, shown, copied, err)
-	}
-	if claim != "" {
-		r.reportBackdated(rec, claim)
 	}
 	return r.setHeld(ctx, rec, metav1.ConditionFalse, "Current", "The copy is up to date.")
 }
@@ -206,37 +193,6 @@ func (r Config) refusedHere(
 	}
 	held, err := r.setHeld(ctx, copied, metav1.ConditionTrue, "Refused", message)
 	return held, errors.Join(cause, err)
-}
-
-// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
-const annotationBackdated = "clusterset-dns.io/backdated"
-
-// backdated returns the exportedAt of a copy if it is older than it can be (E9) and not yet reported, else "".
-func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
-	at := copied.Spec.ExportedAt
-	if at == nil || copied.Spec.Withdrawn || clusterset.Published(copied).Sub(at.Time) <= BackdateTolerance {
-		return ""
-	}
-	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
-		return ""
-	}
-	return claim
-}
-
-func (r Config) reportBackdated(copied *hubv1alpha1.ServiceExportRecord, claim string) {
-	s := &copied.Spec
-	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
-		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. The Service may have come "+
-			"after its ServiceExport, or its namespace was excluded. Else the cluster joined late, or its clock is "+
-			"wrong. In conflicts, that age counts only if the export was published within %v of the first one of "+
-			"the name. Otherwise it ranks last.",
-		s.ClusterID,
-		s.ServiceNamespace,
-		s.ServiceName,
-		claim,
-		clusterset.Published(copied).UTC().Format(time.RFC3339),
-		conflict.Window,
-	))
 }
 
 // setHeld sets the condition Held and returns the copy. It does not add Held False to a copy that was never held.

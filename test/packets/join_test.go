@@ -71,7 +71,6 @@ func TestC1WhoJoinsLateUpsetsNothing(t *testing.T) {
 			if now := c.asked(t, ns, 80, "a", "b", "c", "d"); !slices.Equal(now, was.vips) {
 				t.Errorf("%s: the VIPs were %v and are %v", c.ID, was.vips, now)
 			}
-			c.wantEvent(t, "web."+ns+".d", "BackdatedExport")
 			if len(imp.Spec.Ports) != 1 || imp.Spec.Ports[0] != was.ports[0] {
 				t.Errorf("%s: ports %+v, before %+v", c.ID, imp.Spec.Ports, was.ports)
 			}
@@ -180,22 +179,5 @@ func (c *cluster) wantConflict(t *testing.T, namespace string, reasons ...string
 			return fmt.Errorf("%+v", e.Status.Conditions)
 		}
 		return nil
-	})
-}
-
-// wantEvent waits for an Event of the agent.
-func (c *cluster) wantEvent(t *testing.T, about, reason string) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%s: Event %s about %s", c.ID, reason, about), func() error {
-		var events corev1.EventList
-		if err := c.List(t.Context(), &events, client.InNamespace("clusterset-system")); err != nil {
-			return err
-		}
-		for i := range events.Items {
-			if events.Items[i].Reason == reason && events.Items[i].InvolvedObject.Name == about {
-				return nil
-			}
-		}
-		return fmt.Errorf("none of %d", len(events.Items))
 	})
 }
