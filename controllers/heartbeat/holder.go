@@ -18,17 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A clone of a cluster has the same UID and the same credentials. Only the agent that renewed the
-// Lease last publishes. Each agent stores the resourceVersion of its last renewal in its cluster
-// (clusterset.LeaseRenewed), so that a restarted agent or another replica continues at once. An
-// agent that finds another resourceVersion on the hub waits. If the foreign holder renews again,
-// the agent stops publishing.
-//
-// The holder may be this cluster's former leader, cut off from its own API server: it keeps its leadership, because it
-// cannot know that another was elected. No copy of this cluster's objects and no clock tells it from a clone's
-// original. So the elected agent asks by a change of the Lease, and whoever finds its Lease changed reads its own API
-// server before it renews: an original renews, a former leader cannot. A renewal that does not show the question was
-// made on a hub that has lost it: the agent asks again.
+// A clone of a cluster has the same UID and the same credentials: only the agent that renewed the Lease last publishes.
+// docs/design.md says what a foreign holder may be, and why it is asked by a change of the Lease.
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")
@@ -46,9 +37,9 @@ type foreign struct {
 	reported bool
 }
 
-// observe notes the Lease, and returns whether its holder may still be running: after one version,
-// until a renewal would have been due; after a second one, until the Lease expires. A holder that was asked may have
-// to wait for its API server, but other members must see a renewal before the Lease expires.
+// observe notes the Lease, and returns whether its holder may still be running: after one version, until a renewal is
+// due; after a second one, until the Lease expires. A holder that was asked may have to wait for its API server, but
+// other members must see a renewal before that.
 func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, duration time.Duration) bool {
 	if version := kube.Version(lease); version != f.version {
 		f.version, f.since = version, now
@@ -76,15 +67,12 @@ func (h *Heartbeat) MayPublish() bool {
 	return !h.seenAt.IsZero() && !h.contested && (h.notStored == nil || errors.As(h.notStored, &answer))
 }
 
-// Contested returns whether another agent holds this member's Lease.
 func (h *Heartbeat) Contested() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.contested
 }
 
-// Cloned returns whether this agent has stopped publishing because another cluster's agent renews
-// this member's Lease.
 func (h *Heartbeat) Cloned() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,8 +95,8 @@ func lastWrite(renewed *metav1.MicroTime, interval time.Duration) time.Time {
 	return renewed.Add(4 * interval)
 }
 
-// leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
-// holder may be running. It fails if this cluster's API server does not answer, whoever holds the Lease.
+// leaseToRenew returns the Lease on the hub, or a new one; errForeign while a foreign holder may be running. It fails
+// if this cluster's API server does not answer, whoever holds the Lease.
 func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName) (*coordinationv1.Lease, error) {
 	onHub, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
 	if err != nil {
@@ -171,7 +159,6 @@ func (h *Heartbeat) askHolder(ctx context.Context, lease *coordinationv1.Lease) 
 	f.asked++
 }
 
-// reportForeign reports a foreign holder once, after its second renewal.
 func (h *Heartbeat) reportForeign(ctx context.Context) {
 	h.mu.Lock()
 	due := h.foreign.versions > 1 && !h.foreign.reported
@@ -190,8 +177,7 @@ func (h *Heartbeat) reportForeign(ctx context.Context) {
 	h.Events.Event(kube.System(), kube.Warning, "ClonedAgent", message)
 }
 
-// storeRenewal stores a renewal in this cluster. If that fails, the next process treats the renewal
-// as foreign and waits.
+// storeRenewal stores a renewal in this cluster. Without it, the next process takes the renewal for foreign and waits.
 func (h *Heartbeat) storeRenewal(ctx context.Context, renewed *coordinationv1.Lease) {
 	err := h.writeStoredRenewal(ctx, renewed)
 	h.mu.Lock()

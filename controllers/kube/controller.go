@@ -1,6 +1,5 @@
-// Package kube holds what all controllers of an agent share: access to the two API servers, field
-// indexes, Events, and the description of a controller from which a manager, or the simulation in
-// test/sim, starts it. It contains no policy.
+// Package kube holds what all controllers of an agent share: access to the two API servers, field indexes, Events, and
+// the description of a controller from which a manager, or test/sim, starts it. It contains no policy.
 package kube
 
 import (
@@ -26,7 +25,6 @@ const Manager = "clusterset-controller.clusterset-dns.io"
 // Side names one of the two API servers that an agent talks to.
 type Side string
 
-// Local is the member's own API server; Hub is the hub's.
 const (
 	Local Side = "local"
 	Hub   Side = "hub"
@@ -38,21 +36,17 @@ type Member struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string
 
-	Local client.Client
-	// LocalNow reads past the cache. Use it where a stale view would do harm.
-	LocalNow client.Reader
+	Local    client.Client
+	LocalNow client.Reader // past the cache: where a stale view would do harm
 	// Hub returns nil until the hub's caches have synced once. While the hub is unreachable it shows the last view.
 	Hub func() client.Client
 	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
 	// not remove.
 	Fresh func() bool
 
-	// Missing returns why objects of an optional kind cannot be read; nil if they can.
-	Missing func(client.Object) error
-	// Families returns the IP families that Services of this cluster can have.
-	Families func(context.Context) ([]corev1.IPFamily, error)
-	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).
-	Reserved []netip.Prefix
+	Missing  func(client.Object) error                        // why an optional kind cannot be read, or nil
+	Families func(context.Context) ([]corev1.IPFamily, error) // that Services of this cluster can have
+	Reserved []netip.Prefix                                   // for no endpoint of another member (S4)
 
 	Now    func() time.Time
 	Events Events
@@ -62,38 +56,24 @@ type Member struct {
 type Env struct {
 	Member
 
-	// HubNow reads the hub past the cache. Do not call it while Hub returns nil.
-	HubNow func() client.Reader
-	// Held returns whether most other members stopped renewing at the same time, so that none of them expires.
-	Held func() bool
-	// Home is the address of this cluster's API server, which answers as long as this agent's own network works.
-	Home string
-	// AnswersAt are the addresses at which this agent answers other members.
-	AnswersAt []string
+	HubNow    func() client.Reader // past the cache; not while Hub returns nil
+	Held      func() bool          // whether most other members stopped renewing together: none of them expires
+	Home      string               // address of this cluster's API server: it answers while this agent's network works
+	AnswersAt []string             // where this agent answers other members
+	Answered  func(error)          // called with the hub's answer to each renewal
+	ListAgain func()               // ends the hub's watches, and lists follow
+	Restart   func(why string)     // ends the agent, because what it read at its start has changed
+	Cloned    func() bool          // whether this agent stopped publishing for another that renews its Lease
+	Contested func() bool          // whether another agent holds this member's Lease
+	Pages     pages.Limits         // of what is published; pages.OfHub if they are zero
+	Gateways  func() bool          // whether Envoy Gateway is in this cluster
+
+	DNSEndpointZone string // of the DNSEndpoints to write (F6: --dnsendpoint-zone); "" for none
+
 	// Dial opens a connection to an agent or an endpoint of another member.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-
-	// Answered is called with the hub's answer to each renewal.
-	Answered func(error)
-	// ListAgain ends the hub's watches, and lists follow.
-	ListAgain func()
-	// Restart ends the agent, because what it read at its start has changed.
-	Restart func(why string)
 	// Version returns this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)
-
-	// Cloned returns whether this agent has stopped publishing because another one renews this member's Lease.
-	Cloned func() bool
-	// Contested returns whether another agent holds this member's Lease.
-	Contested func() bool
-
-	// Pages are the limits of what is published; pages.OfHub if they are zero.
-	Pages pages.Limits
-	// Gateways reports whether Envoy Gateway is in this cluster.
-	Gateways func() bool
-
-	// DNSEndpointZone is the zone of the DNSEndpoints to write (F6: --dnsendpoint-zone). If it is empty, none are.
-	DNSEndpointZone string
 }
 
 // HubEnv is what a controller of a clusterset on its hub is constructed from.
@@ -105,7 +85,6 @@ type HubEnv struct {
 	Now       func() time.Time
 }
 
-// Controller describes a reconciler and its watches.
 type Controller struct {
 	Name       string
 	NeedsHub   bool // start it after the hub's caches have synced; other controllers get their hub watches then

@@ -28,15 +28,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// Annotations of an imported slice describe its source, so that it can be rebuilt while the hub does not show the
-// source.
+// Annotations of an imported slice, to rebuild its source while the hub does not show that.
 const (
-	AnnotationSource = "clusterset-dns.io/source" // Source.Name
-	// AnnotationRevision has the creation time on the hub (Unix seconds) and the revision of the record or page.
-	AnnotationRevision = "clusterset-dns.io/revision"
-	AnnotationPorts    = "clusterset-dns.io/ports" // Source.Ports, in JSON
-	// AnnotationReadiness holds the published conditions of the endpoints that this cluster made not ready, by
-	// address, in JSON.
+	AnnotationSource   = "clusterset-dns.io/source"   // Source.Name
+	AnnotationRevision = "clusterset-dns.io/revision" // Revision
+	AnnotationPorts    = "clusterset-dns.io/ports"    // Source.Ports, in JSON
+	// AnnotationReadiness has the published conditions of endpoints made not ready here, by address, in JSON.
 	AnnotationReadiness = "clusterset-dns.io/readiness"
 )
 
@@ -47,12 +44,9 @@ type Source struct {
 	Created   int64 // creation time of the record or page by the hub's clock, in Unix seconds; 0 for own slices
 	Revision  int64 // of the record or page
 	hubv1alpha1.EndpointGroup
-	// NoTraffic keeps kube-proxy from using the slice (T2). DNS still answers with it.
-	NoTraffic bool
-	// Withheld lists the ports that this source must not serve.
-	Withheld map[clusterset.PortKey]bool
-	// Published holds the published conditions of endpoints that this cluster made not ready.
-	Published published
+	NoTraffic bool                        // keeps kube-proxy from using the slice (T2); DNS still answers with it
+	Withheld  map[clusterset.PortKey]bool // ports that this source must not serve
+	Published published                   // conditions of endpoints that this cluster made not ready
 	// Native replaces the endpoints of the record if it is not nil: nodeName and targetRef of own endpoints stay
 	// (DESIGN §4).
 	Native []discoveryv1.Endpoint
@@ -264,7 +258,7 @@ func (src *Source) NewerThan(created, revision int64) bool {
 	return created <= src.Created && revision <= src.Revision && (created < src.Created || revision < src.Revision)
 }
 
-// Revision returns the value of AnnotationRevision.
+// Revision returns the value of AnnotationRevision: the creation on the hub, in Unix seconds, and the revision.
 func Revision(created, revision int64) string {
 	return strconv.FormatInt(created, 10) + " " + strconv.FormatInt(revision, 10)
 }

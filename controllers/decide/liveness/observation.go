@@ -29,8 +29,8 @@ func RenewalOf(lease *coordinationv1.Lease) Renewal {
 	return Renewal{Created: lease.CreationTimestamp.Time, Time: lease.Spec.RenewTime.Time}
 }
 
-// After reports whether r proves that the owner renewed its Lease after than. A renewTime that is not later may come
-// from a restored backup. A Lease that was created later always counts: its owner may have a slow clock.
+// After reports whether r proves a renewal after than. A renewTime that is not later may be that of a restored backup.
+// A Lease that was created later always counts: its owner may have a slow clock.
 func (r Renewal) After(than Renewal) bool {
 	recreated := !than.Created.IsZero() && r.Created.After(than.Created)
 	return recreated && !r.Time.IsZero() || r.Time.After(than.Time)
@@ -52,7 +52,6 @@ func (l Limits) View(ownRenewal, now time.Time) HubView {
 	return HubView{OwnRenewal: ownRenewal, SeenUntil: until, Now: now}
 }
 
-// stoppedSince returns the last own renewal if the next one is overdue, else the zero time.
 func (h HubView) stoppedSince() time.Time {
 	if h.SeenUntil.Before(h.Now) {
 		return h.OwnRenewal
@@ -157,9 +156,8 @@ func (l Limits) skipGap(t, previous, current, stoppedSince, ownRenewal time.Time
 const refresh = time.Hour
 
 // NeedsWrite reports whether current must replace the stored observation o: after each change of state, each renewal
-// and each missed renewal, so that a restarted agent loses at most one renewal interval. For an expired member it is
-// less often. While a member's agent answers, changes of state are stored, and once an hour the rest, for people: it
-// was alive until this agent stopped, and a restarted agent asks it again.
+// and each missed one, so that a restarted agent loses at most one renewal interval; for an expired member less often.
+// While a member's agent answers, which a restarted agent asks again, only changes of state are; the rest each hour.
 func (o Observation) NeedsWrite(current Observation, answers bool, l Limits) bool {
 	if o.Expired != current.Expired || !o.RenewingSince.Equal(current.RenewingSince) {
 		return true

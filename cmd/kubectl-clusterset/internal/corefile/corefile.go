@@ -10,13 +10,11 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 )
 
-// Corefile is the content.
 type Corefile struct {
 	Blocks  []Block
 	Unknown []string // imports that are not in the text
 }
 
-// Block is one server block.
 type Block struct {
 	Keys    []Key
 	Plugins []Line
@@ -29,7 +27,6 @@ type Key struct {
 	Port   string
 }
 
-// String is ZONE.:PORT.
 func (k Key) String() string { return k.Zone + ".:" + k.Port }
 
 // Line is one line with its body in braces.
@@ -38,10 +35,9 @@ type Line struct {
 	Body  []Line
 }
 
-// Name is the first word: of a plugin, or of an option.
+// Name is of a plugin, or of an option.
 func (l *Line) Name() string { return l.Words[0] }
 
-// Args are the others.
 func (l *Line) Args() []string { return l.Words[1:] }
 
 // Option is the first line of that name in the body, nil if there is none.
@@ -52,7 +48,6 @@ func (l *Line) Option(name string) *Line {
 	return nil
 }
 
-// Options are all lines of that name in the body.
 func (l *Line) Options(name string) (out []*Line) {
 	for i := range l.Body {
 		if l.Body[i].Name() == name {
@@ -70,7 +65,6 @@ func (l *Line) Values(name string) (out []string) {
 	return out
 }
 
-// Parse reads text.
 func Parse(text string) (*Corefile, error) {
 	lines := split(text)
 	tree, rest, err := nest(lines, 0)
@@ -137,7 +131,6 @@ type numbered struct {
 	words  []string
 }
 
-// split returns the words of each line.
 func split(text string) (out []numbered) {
 	tokens := caddyfile.NewDispenser("Corefile", strings.NewReader(text))
 	for tokens.Next() {
@@ -274,7 +267,6 @@ func (c *Corefile) Twice() string {
 	return ""
 }
 
-// All returns the lines of a plugin in the block.
 func (b *Block) All(plugin string) (out []*Line) {
 	for i := range b.Plugins {
 		if b.Plugins[i].Name() == plugin {
@@ -296,8 +288,7 @@ func (b *Block) Stanza(plugin, zone string) *Line {
 }
 
 // SentOn are the servers that a zone is given to on purpose: by a forward in a block for the zone or one above it, or
-// by a forward of those. A forward of everything in a block for everything is none: it takes what nobody here
-// answers.
+// by a forward of those. A forward of everything in a block for everything takes what nobody here answers.
 func (b *Block) SentOn(zone string) []string {
 	named := func(above string) bool { return above != "" && Covers(above, zone) }
 	of := slices.ContainsFunc(b.Keys, func(k Key) bool { return named(k.Zone) })

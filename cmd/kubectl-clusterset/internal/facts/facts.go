@@ -41,8 +41,7 @@ func TooOld(v string) bool {
 	return err == nil && parsed.LessThan(version.MustParseGeneric(Oldest))
 }
 
-// Version returns the tag of the image of a Deployment's first container: "" without a Deployment, "unknown" without a
-// tag.
+// Version returns Tag of a Deployment's first container.
 func Version(d *appsv1.Deployment) string {
 	c := Container(d)
 	if c == nil {
@@ -63,7 +62,6 @@ func Tag(image string) string {
 	return "unknown"
 }
 
-// Container returns the first container of a Deployment, or nil.
 func Container(d *appsv1.Deployment) *corev1.Container {
 	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
 		return nil
@@ -82,7 +80,7 @@ func OwnCredentials(agent *appsv1.Deployment) string {
 	return ""
 }
 
-// Flag returns the value of a flag of the first container, the last one if it is given several times, or "".
+// Flag returns the last value of a flag of the first container, or "".
 func Flag(d *appsv1.Deployment, flag string) (out string) {
 	eachFlag(d, func(name, value string, _ []string) {
 		if name == flag {
@@ -102,7 +100,7 @@ func OtherFlags(d *appsv1.Deployment, except ...string) (out []string) {
 	return out
 }
 
-// eachFlag calls do for each flag of the first container, with the one or two arguments that it consists of.
+// eachFlag calls do with the one or two arguments of each flag of the first container.
 func eachFlag(d *appsv1.Deployment, do func(name, value string, args []string)) {
 	c := Container(d)
 	if c == nil {
@@ -166,7 +164,7 @@ func (r *Role) OnlyHub() error {
 		strings.Join(r.HubOf, ", "))
 }
 
-// String returns what a member is, after "the cluster".
+// String is for a member, and goes on after "the cluster".
 func (r *Role) String() string {
 	s := "is a member of ClusterSet " + r.MemberOf
 	if r.Server != "" {
@@ -199,9 +197,8 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 		now.After(at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second))
 }
 
-// HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among
-// the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
-// not known.
+// HubSeen returns when a member's agent last renewed its Lease on the hub, by the member's leases, and whether that one
+// has expired at now of the member's API server. ok is false if that is not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
 	lease := Named(leases, clusterset.LeaseRenewed)
 	at, _, ok = Renewed(lease)
@@ -211,7 +208,6 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 // AgentLease is the Lease in clusterset-system that the leading agent of a member renews.
 const AgentLease = "clusterset-controller"
 
-// Find returns the first element for which is returns true, or nil.
 func Find[T any](all []T, is func(*T) bool) *T {
 	for i := range all {
 		if is(&all[i]) {
@@ -221,7 +217,6 @@ func Find[T any](all []T, is func(*T) bool) *T {
 	return nil
 }
 
-// Named returns the Lease with that name, or nil.
 func Named(leases []coordinationv1.Lease, name string) *coordinationv1.Lease {
 	return Find(leases, func(l *coordinationv1.Lease) bool { return l.Name == name })
 }
@@ -338,7 +333,7 @@ func Waiting(p *corev1.Pod) string {
 	return ""
 }
 
-// NoImage reports whether a reason of Waiting is that no image can be pulled.
+// NoImage reports whether no image can be pulled, by a reason of Waiting.
 func NoImage(why string) bool {
 	return strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName")
 }

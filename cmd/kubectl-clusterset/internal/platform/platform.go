@@ -23,28 +23,22 @@ const (
 	ByHand     Place = "by hand"
 )
 
-// Unknown is the name of a Platform that is none of the table.
-const Unknown = "unknown"
-
-// LocalDNS is a cache whose configuration is not in the API server.
-const LocalDNS = "AKS LocalDNS"
-
-// LabelLocalDNS is "enabled" on nodes with LocalDNS.
-const LabelLocalDNS = "kubernetes.azure.com/localdns-state"
-
-// AnnotationImage has the image of the cluster's CoreDNS that ours replaced.
-const AnnotationImage = "clusterset-dns.io/original-image"
+// Names of Platforms, and what marks them.
+const (
+	Unknown         = "unknown"
+	LocalDNS        = "AKS LocalDNS"                        // whose configuration is not in the API server
+	LabelLocalDNS   = "kubernetes.azure.com/localdns-state" // "enabled" on nodes with LocalDNS
+	AnnotationImage = "clusterset-dns.io/original-image"    // of the cluster's CoreDNS that ours replaced
+)
 
 // Platform is a row of the table. In its Step and Remedy, CLUSTERIP is the address of our CoreDNS, BLOCK a server block
 // that forwards the zone to it, and STUBS a command that adds that to the stub domains.
 type Platform struct {
-	Name     string
-	Evidence string
-	Forward  Place
-	// Replaceable says that nobody restores the Deployment's image.
-	Replaceable bool
-	// Step is what gives the zone to our CoreDNS by hand.
-	Step string
+	Name        string
+	Evidence    string
+	Forward     Place
+	Replaceable bool   // nobody restores the Deployment's image
+	Step        string // gives the zone to our CoreDNS by hand
 	// Warning says who restores the Corefile, and what to do then. Remedy makes a forward to our CoreDNS last.
 	Warning, Remedy string
 
@@ -247,7 +241,6 @@ func CacheOf(o *Objects) *Platform {
 	return nil
 }
 
-// Names returns the names of all rows.
 func Names() (out []string) {
 	for _, p := range slices.Concat(owners, caches) {
 		out = append(out, p.Name)
@@ -264,8 +257,7 @@ func NodeCache(d *appsv1.DaemonSet) bool {
 		func(c corev1.Container) bool { return strings.Contains(c.Image, "dns-node-cache") })
 }
 
-// readsStubs reports whether NodeLocal DNSCache follows stubDomains of ConfigMap kube-dns, which it does if it is
-// mounted.
+// readsStubs reports whether NodeLocal DNSCache mounts ConfigMap kube-dns: it follows its stubDomains then.
 func (o *Objects) readsStubs() bool {
 	return slices.ContainsFunc(o.NodeLocal.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.ConfigMap != nil && v.ConfigMap.Name == "kube-dns"
