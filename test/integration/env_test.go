@@ -372,9 +372,13 @@ func (s *server) sample(t testing.TB) sample {
 		q := c.Question()
 		r := new(dns.Msg)
 		r.SetQuestion(q.Name, q.Type)
-		m, _, err := client.Exchange(r, s.addr)
+		var m *dns.Msg
+		took := lab.Took(func() { m, _, err = client.Exchange(r, s.addr) })
 		if err != nil {
 			t.Fatalf("%v: %v", q, err)
+		}
+		if took > lab.Patience {
+			t.Errorf("%v: answered after %v", q, took)
 		}
 		out[q.Name+" "+dns.TypeToString[q.Type]] = fmt.Sprint(
 			dns.RcodeToString[m.Rcode],

@@ -26,3 +26,24 @@ func Until(ctx context.Context, limit time.Duration, what string, ask func() err
 		}
 	}
 }
+
+// Patience is how long an answer may take. A resolver waits as long for one.
+const Patience = 5 * time.Second
+
+// Took returns how long f takes by the ticks that this process gets meanwhile: there is none while the machine stands
+// still, which is nobody's delay.
+func Took(f func()) (d time.Duration) {
+	const every = 100 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	for {
+		select {
+		case <-done:
+			return d
+		case <-tick.C:
+			d += every
+		}
+	}
+}
