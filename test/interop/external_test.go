@@ -86,7 +86,7 @@ func externalPrimary(t *testing.T, host string, secondaries ...int) *stub.Server
 	return api
 }
 
-// askAt returns the reply of a server to a question with a client subnet, unless that is ""; empty if there is none.
+// askAt returns the reply of a server to a question with a client subnet, unless that is "", or none.
 func askAt(addr, name string, qtype uint16, subnet string) *dns.Msg {
 	q := new(dns.Msg).SetQuestion(name, qtype)
 	if _, n, err := net.ParseCIDR(subnet); err == nil {
@@ -98,7 +98,7 @@ func askAt(addr, name string, qtype uint16, subnet string) *dns.Msg {
 	if m, _, err := new(dns.Client).Exchange(q, addr); err == nil {
 		return m
 	}
-	return new(dns.Msg)
+	return none()
 }
 
 // TestExternalNamesThroughADelegation: a resolver finds the zone by its parent's delegation, and gives each client
@@ -146,7 +146,7 @@ func TestExternalNamesThroughADelegation(t *testing.T) {
 			want, got := askAt(host+":53", name, qtype, ""), askAt(resolver+":53", name, qtype, "")
 			alias := len(want.Answer) > 0 &&
 				want.Answer[0].Header().Rrtype == dns.TypeCNAME // unbound has nobody to ask on
-			if !alias && (got.Rcode != want.Rcode || !slices.Equal(data(got), data(want))) {
+			if want.Rcode < 0 || !alias && (got.Rcode != want.Rcode || !slices.Equal(data(got), data(want))) {
 				t.Errorf(
 					"%s %s: %s %v, want %s %v",
 					name,
@@ -183,7 +183,7 @@ func TestSecondariesFollowExternalNames(t *testing.T) {
 		return func() bool {
 			for _, at := range ports {
 				for name, n := range want {
-					if m := ask(at, name, dns.TypeA, 4096); len(m.Answer) != n {
+					if m := ask(at, name, dns.TypeA, 4096); m.Rcode < 0 || len(m.Answer) != n {
 						return false
 					}
 				}
