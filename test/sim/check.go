@@ -340,12 +340,7 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 		have("the hub", api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
 	}
 	for _, page := range all[*hubv1alpha1.EndpointPage](w.hub, api.EndpointPage) {
-		o := &page.Spec.Origin
-		key := api.Key{Kind: api.ServiceExportRecord, NamespacedName: types.NamespacedName{
-			Namespace: hubNamespace, Name: recordName(nameOf(page), o.ClusterID),
-		}}
-		rec, _ := w.hub.Get(key).(*hubv1alpha1.ServiceExportRecord)
-		if rec == nil || page.Spec.Number >= rec.Spec.Pages {
+		if !w.isStated(page) {
 			problems = append(problems, fmt.Errorf("page %s of the hub is stated by no record", page.Name))
 		}
 	}
@@ -395,11 +390,9 @@ func (w *World) checkForgotten() {
 		}
 	}
 	for _, s := range servers {
-		for _, kind := range []string{api.ServiceExportRecord, api.EndpointPage} {
-			for _, o := range s.List(kind) {
-				if withdrawn(o) && originOf(o).ClusterID != w.liarID() {
-					w.fail("%s of %s was withdrawn a day ago and is still there", api.KeyOf(o), s.Name)
-				}
+		for _, o := range s.List(api.ServiceExportRecord) {
+			if withdrawn(o) && originOf(o).ClusterID != w.liarID() {
+				w.fail("%s of %s was withdrawn a day ago and is still there", api.KeyOf(o), s.Name)
 			}
 		}
 	}

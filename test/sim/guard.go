@@ -108,12 +108,18 @@ func (w *World) watch(m *member, c *api.Write) {
 	w.watchVIP(m, c)
 }
 
-// watchHub: a record of what nobody touched is not withdrawn, whatever the hub has been through.
+// watchHub: a record of what nobody touched is not withdrawn, and keeps its pages, whatever the hub has been through.
 func (w *World) watchHub(c *api.Write) {
 	id, member := strings.CutPrefix(c.User, api.Member)
 	if !member || id == w.liarID() || c.Old == nil ||
 		c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointPage ||
 		!w.frozen[nameOf(c.Old)] {
+		return
+	}
+	if page, ok := c.Old.(*hubv1alpha1.EndpointPage); ok {
+		if c.New == nil && w.isStated(page) {
+			w.fail("%s takes %s from the hub, though its record counts it and nobody touched it", c.User, c.Key)
+		}
 		return
 	}
 	if withdrawn(c.Old) || c.New != nil && !withdrawn(c.New) || c.New == nil && w.isEarlier(id, c.Old) {
@@ -122,6 +128,14 @@ func (w *World) watchHub(c *api.Write) {
 	if t := w.truthOf(nameOf(c.Old)); t.records()[c.Key.Name] {
 		w.fail("%s takes %s from the hub, though what it is of is there and nobody touched it", c.User, c.Key)
 	}
+}
+
+// isStated returns whether a record of the hub counts a page.
+func (w *World) isStated(page *hubv1alpha1.EndpointPage) bool {
+	name := recordName(nameOf(page), page.Spec.ClusterID)
+	at := types.NamespacedName{Namespace: hubNamespace, Name: name}
+	rec, _ := w.hub.Get(api.Key{Kind: api.ServiceExportRecord, NamespacedName: at}).(*hubv1alpha1.ServiceExportRecord)
+	return rec != nil && page.Spec.Number < rec.Spec.Pages
 }
 
 // isEarlier returns whether a record is of an earlier export than the member's own copy: a restored hub shows one that

@@ -57,6 +57,15 @@ var planted = []struct {
 			return noPages{hub()}
 		}
 	}},
+	{name: "pages go and come again", says: "though its record counts it", agent: func(env *kube.Env) {
+		hub, read := env.Hub, 0
+		env.Hub = func() client.Client {
+			if hub() == nil {
+				return nil
+			}
+			return losesPages{hub(), &read}
+		}
+	}},
 	{
 		name: "the hub takes what a member says for another",
 		says: "nobody touches",
@@ -214,6 +223,24 @@ func (h noPages) List(ctx context.Context, list client.ObjectList, opts ...clien
 	read.DeepCopyInto(records) // what a cache returns must not change
 	for i := range records.Items {
 		records.Items[i].Spec.Pages = 0
+	}
+	return err
+}
+
+// losesPages is a hub from which a member now and then deletes a page that it reads, and publishes it again.
+type losesPages struct {
+	client.Client
+	read *int
+}
+
+func (h losesPages) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := h.Client.List(ctx, list, opts...)
+	pages, ok := list.(*hubv1alpha1.EndpointPageList)
+	if !ok || len(pages.Items) == 0 {
+		return err
+	}
+	if *h.read++; *h.read%10 == 0 {
+		_ = h.Client.Delete(ctx, pages.Items[0].DeepCopy()) // the hub refuses that of other members' pages
 	}
 	return err
 }

@@ -232,7 +232,7 @@ func expiring(o client.Object) bool {
 	switch o := o.(type) {
 	case *corev1.Service:
 		return o.Annotations["clusterset-dns.io/unused-since"] != ""
-	case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointPage:
+	case *hubv1alpha1.ServiceExportRecord:
 		return withdrawn(o)
 	}
 	return false
