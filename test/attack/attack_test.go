@@ -34,7 +34,7 @@ func TestNoAttackChangesTheVictims(t *testing.T) {
 				t.Run(strings.ReplaceAll(a.name, " ", "_"), func(t *testing.T) { w.refuses(t, a) })
 			}
 			w.settle(t)
-			w.compare(t, before)
+			must(t, w.compare(t.Context(), before))
 		})
 	}
 	for _, p := range publications {
@@ -43,7 +43,9 @@ func TestNoAttackChangesTheVictims(t *testing.T) {
 		}
 		t.Run("agents/"+strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			w.withstands(t, p, before)
-			w.compare(t, before)
+			must(t, until(t.Context(), "a share in a victim's name goes with its export", func() error {
+				return w.compare(t.Context(), before)
+			}))
 			for _, o := range p.records { // the victims have followed the withdrawal
 				w.ask(t.Context(), remove(resourceOf(o), o.name()))
 			}
@@ -114,7 +116,7 @@ func (w *world) withstands(t *testing.T, p publication, before []string) {
 		}
 	}
 	if p.shares == "" {
-		w.compare(t, before)
+		must(t, w.compare(ctx, before))
 	}
 	for _, o := range p.records {
 		must(t, w.withdraw(ctx, o))
@@ -150,22 +152,16 @@ func (w *world) states(t *testing.T) (out []string) {
 	return out
 }
 
-// compare waits until the victims have what they had before: a share of the attacker in a victim's name goes with its
-// export.
-func (w *world) compare(t *testing.T, before []string) {
-	t.Helper()
+// compare returns an error unless the victims have what they had before.
+func (w *world) compare(ctx context.Context, before []string) (err error) {
 	for i, v := range w.victims {
-		err := until(t.Context(), v.ID+" is as before", func() error {
-			now, err := v.state(t.Context())
-			if err == nil && now != before[i] {
-				err = errors.New(difference(before[i], now))
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(err)
+		now, failed := v.state(ctx)
+		if failed == nil && now != before[i] {
+			failed = fmt.Errorf("%s is not as before:\n%s", v.ID, difference(before[i], now))
 		}
+		err = errors.Join(err, failed)
 	}
+	return err
 }
 
 // cores are those of a name in the victims; none if it is "".
