@@ -21,7 +21,7 @@ func TestEtcd(t *testing.T) {
 		page: "docs/databases.md", section: "etcd", name: "etcd",
 		version: version(t, `(\d+\.\d+\.\S+)`, "etcd", "--version"),
 	}}
-	e.write, e.count, e.leader = e.put, e.keys, e.members
+	e.write, e.read, e.leader = e.put, e.keys, e.members
 	play(t, e.database)
 }
 
@@ -58,15 +58,16 @@ func (e *etcd) put(ctx context.Context, in *cluster, n int) error {
 }
 
 // keys reads what the member itself has.
-func (e *etcd) keys(ctx context.Context, in *cluster) (int, error) {
-	var answer struct{ Count string }
+func (e *etcd) keys(ctx context.Context, in *cluster) (out []string, err error) {
+	var answer struct{ Kvs []struct{ Key []byte } }
 	question, _ := json.Marshal(map[string]any{
-		"key": []byte("n"), "range_end": []byte("o"), "count_only": true, "serializable": true,
+		"key": []byte("n"), "range_end": []byte("o"), "keys_only": true, "serializable": true,
 	})
-	if err := e.ask(ctx, in, e.host(in), "/v3/kv/range", string(question), &answer); err != nil {
-		return 0, err
+	err = e.ask(ctx, in, e.host(in), "/v3/kv/range", string(question), &answer)
+	for _, kv := range answer.Kvs {
+		out = append(out, string(kv.Key))
 	}
-	return strconv.Atoi(answer.Count)
+	return out, err
 }
 
 // members asks each who leads: they must agree, and none may lag.

@@ -19,7 +19,7 @@ func TestNATS(t *testing.T) {
 		page: "docs/databases.md", section: "NATS", name: "nats",
 		version: version(t, `v(\d+\.\d+\.\d+)`, "nats-server", "--version"),
 	}}
-	n.write, n.count, n.leader = n.publish, n.messages, n.members
+	n.write, n.read, n.leader = n.publish, n.messages, n.members
 	play(t, n.database)
 }
 
@@ -73,13 +73,13 @@ func (n *nats) ask(
 }
 
 func (n *nats) publish(ctx context.Context, in *cluster, i int) error {
-	_, err := n.ask(ctx, in, n.service(), "db.test", fmt.Sprint(i))
+	_, err := n.ask(ctx, in, n.service(), fmt.Sprintf("db.%d", i), "")
 	return err
 }
 
 // streamState is what JetStream's leader of the stream reports.
 type streamState struct {
-	state struct{ Messages int }
+	state struct{ Subjects map[string]int }
 	group struct {
 		Leader   string
 		Replicas []struct {
@@ -90,7 +90,7 @@ type streamState struct {
 }
 
 func (n *nats) stream(ctx context.Context, in *cluster, host string) (s streamState, err error) {
-	answer, err := n.ask(ctx, in, host, "$JS.API.STREAM.INFO.db", "")
+	answer, err := n.ask(ctx, in, host, "$JS.API.STREAM.INFO.db", `{"subjects_filter":"db.>"}`)
 	if err != nil {
 		return s, err
 	}
@@ -98,7 +98,7 @@ func (n *nats) stream(ctx context.Context, in *cluster, host string) (s streamSt
 }
 
 // messages are those of the stream, asked through the cluster's own member, which must be up to date.
-func (n *nats) messages(ctx context.Context, in *cluster) (int, error) {
+func (n *nats) messages(ctx context.Context, in *cluster) (out []string, err error) {
 	s, err := n.stream(ctx, in, n.host(in))
 	if err == nil && s.group.Leader != n.member(in) {
 		err = errors.New(n.member(in) + " is no replica")
@@ -111,7 +111,10 @@ func (n *nats) messages(ctx context.Context, in *cluster) (int, error) {
 			}
 		}
 	}
-	return s.state.Messages, err
+	for subject := range s.state.Subjects {
+		out = append(out, strings.TrimPrefix(subject, "db."))
+	}
+	return out, err
 }
 
 // member is the name of a cluster's server.

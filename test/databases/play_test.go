@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +38,8 @@ type database struct {
 	version string
 	// write stores one more, and returns once the database has confirmed it. It runs in a cluster.
 	write func(ctx context.Context, in *cluster, n int) error
-	// count returns how many a cluster's own member has.
-	count func(ctx context.Context, in *cluster) (int, error)
+	// read returns the numbers of those that a cluster's own member has, each after an n or not.
+	read func(ctx context.Context, in *cluster) ([]string, error)
 	// leader returns the cluster whose member leads, or an error unless all of these have a member that
 	// takes part, by what the database itself reports.
 	leader func(ctx context.Context, of []*cluster) (id string, err error)
@@ -145,14 +148,18 @@ func play(t *testing.T, d database) {
 	w.stop()
 	for _, c := range p.w.clusters {
 		p.eventually("every confirmed write is in "+c.ID, func() error {
-			n, err := d.count(p.ctx, c)
-			if err == nil && n < w.confirmed() {
-				err = fmt.Errorf("it has %d of %d", n, w.confirmed())
+			has, err := d.read(p.ctx, c)
+			missing := maps.Clone(confirmed[d.name])
+			for _, n := range has {
+				delete(missing, strings.TrimPrefix(n, "n"))
+			}
+			if err == nil && len(missing) > 0 {
+				err = fmt.Errorf("it lacks %v", slices.Sorted(maps.Keys(missing)))
 			}
 			return err
 		})
 	}
-	p.say("each member has all %d confirmed writes", w.confirmed())
+	p.say("each member has all %d confirmed writes", len(confirmed[d.name]))
 	record(
 		t,
 		d.page,
@@ -269,12 +276,15 @@ type writer struct {
 // written counts attempts, so that each has a number of its own.
 var written int
 
-// total counts confirmed writes by database.
-var total = map[string]int{}
+// confirmed has the numbers of confirmed writes by database. A write that was given up may be there all the same.
+var confirmed = map[string]map[string]bool{}
 
 func (p *played) writing(in *cluster) *writer {
 	ctx, end := context.WithCancel(p.ctx)
 	w := &writer{p: p, end: end}
+	if confirmed[p.name] == nil {
+		confirmed[p.name] = map[string]bool{}
+	}
 	w.done.Go(func() {
 		for ; ctx.Err() == nil; wait(ctx, 50*time.Millisecond) {
 			written++
@@ -284,7 +294,7 @@ func (p *played) writing(in *cluster) *writer {
 			w.mu.Lock()
 			if err == nil {
 				w.acks = append(w.acks, time.Now())
-				total[p.name]++
+				confirmed[p.name][strconv.Itoa(written)] = true
 			} else {
 				w.err = err
 			}
@@ -326,13 +336,6 @@ func (w *writer) gap(since time.Time) (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// confirmed returns how many writes of its database were, by all writers.
-func (w *writer) confirmed() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return total[w.p.name]
 }
 
 func ids(of []*cluster) string {

@@ -18,7 +18,7 @@ func TestRedis(t *testing.T) {
 		page: "docs/databases.md", section: "Redis", name: "redis",
 		version: version(t, `v=(\d+\.\d+\.\d+)`, "redis-server", "--version"),
 	}}
-	r.write, r.count, r.leader = r.set, r.keys, r.members
+	r.write, r.read, r.leader = r.set, r.keys, r.members
 	play(t, r.database)
 }
 
@@ -100,12 +100,9 @@ func (r *redis) set(ctx context.Context, in *cluster, n int) error {
 	return err
 }
 
-func (r *redis) keys(ctx context.Context, in *cluster) (int, error) {
-	replies, err := r.ask(ctx, in, r.host(in), 6379, "DBSIZE")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(replies[0])
+func (r *redis) keys(ctx context.Context, in *cluster) ([]string, error) {
+	replies, err := r.ask(ctx, in, r.host(in), 6379, "KEYS n*")
+	return strings.Fields(strings.Join(replies, " ")), err
 }
 
 // members asks all sentinels for the primary, which must have all others as its replicas.
