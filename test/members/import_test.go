@@ -221,6 +221,9 @@ func TestI6TheVIPStays(t *testing.T) {
 		); err != nil {
 			return err
 		}
+		if len(list.Items) == 0 {
+			return errors.New("there is none")
+		}
 		for _, s := range list.Items {
 			if _, ok := s.Labels[corev1.IsHeadlessService]; !ok {
 				return fmt.Errorf("%s is not", s.Name)
