@@ -276,7 +276,7 @@ func keyboard(ctx context.Context, t *testing.T) {
 	until(ctx, t, limit, "#count", "1 of 7 names")
 	press(kb.ArrowDown, "web.shop")
 	run(ctx, t, "Enter", chromedp.KeyEvent(kb.Enter))
-	until(ctx, t, limit, "#explain-body", "http 8080/TCP", "an older export uses its name for another port")
+	until(ctx, t, limit, "#explain-body", "http 8080/TCP", "an older export uses this port's name for another port")
 	run(ctx, t, "Escape", chromedp.KeyEvent(kb.Escape))
 	eval[bool](ctx, t, `new Promise((closed) => {
 		const look = () => opened ? requestAnimationFrame(look) : closed(true); // the event takes the focus back

@@ -132,7 +132,7 @@ func Run(w *World) (out []Result) {
 					r.Skipped = lack.Why
 				}
 			}
-			if r.Skipped == "" && !w.Is(p) {
+			if r.Skipped == "" && !w.HasRead(p) {
 				r.Skipped = fmt.Sprintf("%s was not read", p)
 			}
 		}

@@ -334,7 +334,7 @@ var faults = []struct {
 	{"a change of an import is refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "True", "ChangeRefused",
 			"this cluster's API server refuses a change of the import, which stays as it is: denied")}
-	}, "x the import of web.shop is not as it is exported: ChangeRefused: this cluster's API server refuses a change",
+	}, "x the API server refuses a change of the import of web.shop: ChangeRefused: this cluster's API server",
 		"kubectl clusterset --context=east explain web.shop"},
 	{"addresses are refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
@@ -353,7 +353,7 @@ var faults = []struct {
 			condition("Held", "True", "Absent", "the record is gone"),
 		}
 		s.Member.Slices[1] = slice("west", 0, 2)
-	}, "! the hub no longer shows the export of web.shop, and it is kept: west: the record is gone",
+	}, "! the hub no longer shows the export of web.shop, and this cluster holds it: west: the record is gone",
 		"kubectl --context=east -n clusterset-system get serviceexportrecords -o wide"},
 	{"a record is held, and nothing is ready", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{
@@ -372,7 +372,7 @@ var faults = []struct {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{
 			condition("Held", "True", "Absent", "the record is gone"),
 		}
-	}, "! the hub no longer shows the export of web.shop, and it is kept: west: the record is gone",
+	}, "! the hub no longer shows the export of web.shop, and this cluster holds it: west: the record is gone",
 		"kubectl --context=east -n clusterset-system get serviceexportrecords -o wide"},
 	{"ranges overlap", all, func(s *snapshot.Snapshot) {
 		s.Member.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.119.0/24")}

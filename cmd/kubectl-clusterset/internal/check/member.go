@@ -215,7 +215,7 @@ func (w *World) HubUnread(results []Result) string {
 	said := slices.ContainsFunc(results, func(r Result) bool {
 		return len(r.Finding) > 0 && (r.ID == "hub-unread" || r.ID == "credentials" || slices.Contains(unreached, r.ID))
 	})
-	named := w.HubNamed || w.Is(snapshot.Secret) && (m.Set() != "" || m.Agent != nil)
+	named := w.HubNamed || w.HasRead(snapshot.Secret) && (m.Set() != "" || m.Agent != nil)
 	if said || !named || lack.Right != "" {
 		return ""
 	}
@@ -229,7 +229,7 @@ var lateChecks = []Check{
 		Look: func(w *World) []Hit {
 			lack, unread := w.Unread[snapshot.OfHub]
 			// Who may not read the Secret is no admin, and it need not be the agent's.
-			admin := w.HubNamed || w.Is(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
+			admin := w.HubNamed || w.HasRead(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
 			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
 			if len(out) == 0 || w.HubNamed {
 				return out

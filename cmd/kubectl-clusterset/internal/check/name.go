@@ -34,7 +34,7 @@ var (
 	unwell  = slices.Concat(noAgent, unreached, []string{"not-on-hub", "drift"})
 )
 
-// each looks at each name: is returns whether it is found, with the detail.
+// each returns a look that calls is for each name. is reports whether the check finds the name, with the detail.
 func each(is func(w *World, n *Name) (bool, string)) func(*World) []Hit {
 	return func(w *World) (out []Hit) {
 		for _, n := range w.Names {
@@ -147,7 +147,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "change-refused", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
-		After: []string{"drift"}, One: "the import of %s is not as it is exported",
+		After: []string{"drift"}, One: "the API server refuses a change of the import of %s",
 		Many: "%d imports are not as they are exported", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			for _, rec := range n.records {
@@ -211,7 +211,7 @@ var nameChecks = []Check{
 		ID: "no-endpoint-seen", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
 		One: "no endpoint of %s is ready, so connections fail", Many: "no endpoint of %d names is ready", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {
-			return !w.Is(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
+			return !w.HasRead(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
 				!slices.ContainsFunc(n.slices, func(s *discoveryv1.EndpointSlice) bool {
 					return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return Ready(&e) })
 				}), ""
@@ -260,7 +260,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
-		One:   "the hub no longer shows the export of %s, and it is kept",
+		One:   "the hub no longer shows the export of %s, and this cluster holds it",
 		Many:  "the hub no longer shows exports of %d names, and they are kept",
 		After: []string{"no-endpoint"},
 		Do:    report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
@@ -323,13 +323,13 @@ func (w *World) idle(n *Name) Hit {
 	}
 	h.Detail = strings.Join(all, "; ")
 	if !slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return x.Ready == 0 && x.Expired == "" }) {
-		// This is only what the expiration does.
+		// All exporters without a ready endpoint have expired.
 		h.After = []string{"cluster-expired"}
 	}
 	return h
 }
 
-// disagree says who has what, and whose value is in effect.
+// disagree reports whether the clusters disagree, with each cluster's value and the one in effect.
 func disagree(n *Name) (bool, string) {
 	if len(n.Conflicts) == 0 {
 		return false, ""
@@ -396,7 +396,7 @@ var askedChecks = []Check{
 		Do:  report.Here("kubectl annotate namespace {namespace} " + clusterset.AnnotationNamespaceImport + "-"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			ns := w.namespace(n)
-			return ns != nil && ns.Refuses && (len(n.Exporters) > 0 || !w.Is(snapshot.Records)), ""
+			return ns != nil && ns.Refuses && (len(n.Exporters) > 0 || !w.HasRead(snapshot.Records)), ""
 		}),
 	},
 	{
@@ -431,7 +431,7 @@ var askedChecks = []Check{
 	{
 		ID: "service-unexported", Scope: Asked, Level: report.Warning,
 		Needs: parts{snapshot.Services, snapshot.Exports}, After: unwell,
-		One: "this cluster's Service %s gets no traffic: it has no ServiceExport",
+		One: "this cluster's Service %s gets no traffic from other clusters: it has no ServiceExport",
 		Do:  report.Here("kubectl clusterset export {name} -n {namespace}"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			s := w.service(n.NamespacedName)
@@ -455,7 +455,7 @@ func (w *World) service(name types.NamespacedName) *snapshot.Service {
 func notExported(w *World) []Hit {
 	n := w.Asked()
 	if n.Import != nil || len(n.All)+len(n.Invalid) > 0 || n.Export != nil ||
-		!w.Is(snapshot.Records) && !w.Is(snapshot.Services) {
+		!w.HasRead(snapshot.Records) && !w.HasRead(snapshot.Services) {
 		return nil
 	}
 	h := Hit{On: n.String()}

@@ -264,7 +264,7 @@ func (w *World) count(n *Name, x *Exporter, onTheHub map[snapshot.Origin]snapsho
 		byType[s.AddressType] = c
 	}
 	x.Standby = n.Merged.Type == mcsv1beta1.ClusterSetIP && x.Imported && !traffic
-	if w.Is(snapshot.Slices) && n.Imports() && (x.copied || x.Imported) {
+	if w.HasRead(snapshot.Slices) && n.Imports() && (x.copied || x.Imported) {
 		x.Counted = true
 		for _, c := range byType { // a dual-stack pod is in a slice of each family
 			x.Ready, x.NotReady = max(x.Ready, c.Ready), max(x.NotReady, c.NotReady)
@@ -343,7 +343,7 @@ type Property struct {
 	Others map[string]string `json:"others,omitempty"` // other values, by cluster
 }
 
-// String says who has what.
+// String returns the value in effect, and the others with their clusters.
 func (p *Property) String() string {
 	return fmt.Sprintf("%s %s (%s) is in effect, %s", p.Name, cmp.Or(p.Value, "none"), p.From, p.Differing())
 }

@@ -273,7 +273,7 @@ func hubController(w *World) []Hit {
 	}
 	if down != nil {
 		hit.Do = report.AtHub(down.Look)
-	} else if w.Is(snapshot.HubAdmin) && h.Deployed == nil {
+	} else if w.HasRead(snapshot.HubAdmin) && h.Deployed == nil {
 		hit.Do = initHub
 	}
 	return []Hit{hit}

@@ -49,7 +49,7 @@ an endpoint, or clients outside the clusters from an address; 1 if the command f
 			lack, unread := w.Unread[snapshot.Secret]
 			switch {
 			case w.Hub != nil:
-			case archive == "" && !w.HubNamed && w.Is(snapshot.Properties) && w.Member.Set() == "":
+			case archive == "" && !w.HubNamed && w.HasRead(snapshot.Properties) && w.Member.Set() == "":
 				return report.Fail(r.flags().Here(facts.Join), "this cluster is a member of no ClusterSet")
 			case archive == "" && !w.HubNamed && unread:
 				return report.Fail("--hub-context CONTEXT, or --cluster-id ID with the hub's --context",

@@ -22,7 +22,7 @@ type server struct {
 	topology catalog.Topology
 	prefer   []check.Property // the options that put some endpoints first, or omit the others
 	podNames bool             // endpoints without a host name are named after their pods
-	denied   bool             // it answers NXDOMAIN despite the import: a finding says why
+	hidden   bool             // it answers NXDOMAIN despite the import: a finding says why
 	unsure   []string         // why it may answer something else
 	// notServed says that no server block is for the zone, or that its block lacks our plugin. What CoreDNS answers
 	// then depends on the rest of the Corefile, and on whether it runs an earlier one.
@@ -57,7 +57,7 @@ func readDNS(w *check.World) (d server) {
 		doubt("the option multicluster of the plugin kubernetes answers %s here, and ClusterSetIP names only in part",
 			dns.Zone)
 	default:
-		d.notServed, d.denied = true, true
+		d.notServed, d.hidden = true, true
 	}
 	return d
 }
@@ -65,7 +65,7 @@ func readDNS(w *check.World) (d server) {
 // options notes options of the plugin that hide names or addresses.
 func (d *server) options(stanza *corefile.Line, n *check.Name) {
 	only := stanza.Values("namespaces")
-	d.denied = stanza.Option("noendpoints") != nil && n.Headless() && n.Import != nil ||
+	d.hidden = stanza.Option("noendpoints") != nil && n.Headless() && n.Import != nil ||
 		len(only) > 0 && !slices.Contains(only, n.Namespace)
 	note := func(option, effect string) {
 		if o := stanza.Option(option); o != nil {

@@ -1,5 +1,5 @@
-// Package explain shows what one name of clusterset.local answers in a cluster, and why. It is pure: what follows from
-// a snapshot in, a Report out. Decisions come from the code of the agent (controllers/decide) and of CoreDNS
+// Package explain shows what one name of clusterset.local answers in a cluster, and why. It reads nothing itself: it
+// makes a Report of what was read. Decisions come from the code of the agent (controllers/decide) and of CoreDNS
 // (plugin/multicluster) itself.
 package explain
 
@@ -70,18 +70,17 @@ type Exporter struct {
 	Ports       []string  `json:"ports,omitempty"`
 	Ready       int       `json:"ready"` // of what is imported here
 	NotReady    int       `json:"notReady"`
-	NotCounted  bool      `json:"notCounted,omitempty"` // not imported, or not to be read: both are unknown
+	NotCounted  bool      `json:"notCounted,omitempty"` // not imported, or not readable: Ready and NotReady are unknown
 	Here        bool      `json:"here,omitempty"`
 	Held        string    `json:"held,omitempty"`        // why it counts although the hub does not show it
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
-	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
+	AgentSilent string    `json:"agentSilent,omitempty"` // since when its endpoints answer, and its agent does not
 	Silent      string    `json:"silent,omitempty"`      // since when its agent does not; endpoints cannot be tried
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
 }
 
-// Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address
-// then.
+// Endpoint is one endpoint of an exporter or, with More and no address, the number of those that are not listed.
 type Endpoint struct {
 	Cluster string   `json:"cluster"`
 	Address string   `json:"address,omitempty"`
@@ -147,15 +146,15 @@ func Explain(w *check.World, results []check.Result) Report {
 	switch {
 	case d.notServed:
 		r.Outcome = NotServed
-	case !d.denied && !w.Is(snapshot.Imports):
+	case !d.hidden && !w.HasRead(snapshot.Imports):
 		r.Outcome = Unknown
 	}
 	if n.Import != nil {
 		r.Type = string(n.Import.Spec.Type)
 		r.Unsure = d.unsure
 		switch {
-		case d.denied:
-		case !w.Is(snapshot.Slices) && n.Headless():
+		case d.hidden:
+		case !w.HasRead(snapshot.Slices) && n.Headless():
 			r.Outcome = Unknown
 		default:
 			r.answer(n, &d)
@@ -170,7 +169,7 @@ func Explain(w *check.World, results []check.Result) Report {
 		r.endpoints(n)
 		r.Properties = append(check.Properties(exports, &n.Merged), families(n, exports)...)
 		r.Withheld = withheld(n)
-		if n.Headless() && !d.denied {
+		if n.Headless() && !d.hidden {
 			r.Properties = append(r.Properties, d.prefer...)
 		}
 	}
@@ -237,8 +236,8 @@ func (r *Report) endpoints(n *check.Name) {
 	}
 }
 
-// families returns those in effect here: the import's, or what the exports have in common. A Headless name has those of
-// its endpoints.
+// families returns the IP families in effect here: the import's, or what the exports have in common. A Headless name
+// has those of its endpoints.
 func families(n *check.Name, exports []clusterset.Export) []check.Property {
 	if n.Merged.Type == mcsv1beta1.Headless {
 		return nil
@@ -264,7 +263,7 @@ func withheld(n *check.Name) (out []Withheld) {
 		for _, p := range e.Ports {
 			if _, ok := n.Merged.Names[e.Cluster][p.Key()]; !ok {
 				out = append(out, Withheld{e.Cluster, "port " + check.PortText(p),
-					"an older export uses its name for another port: rename it there"})
+					"an older export uses this port's name for another port: rename the port in this cluster"})
 			}
 		}
 		if n.Merged.Type != mcsv1beta1.Headless && !n.Shares(e) {
@@ -275,7 +274,7 @@ func withheld(n *check.Name) (out []Withheld) {
 		switch {
 		case e.NotReady > 0:
 			what, why = report.Number(e.NotReady, "endpoint"), "not ready in that cluster"
-		case e.Imported || !e.Counted || e.Lost || e.Ready > 0: // without a member, the counts are the hub's
+		case e.Imported || !e.Counted || e.Lost || e.Ready > 0: // or a check says it
 			continue
 		}
 		if e.Expired != "" {

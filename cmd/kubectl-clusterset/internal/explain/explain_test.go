@@ -250,7 +250,7 @@ var causes = []struct {
 	want   string // in what is printed
 }{
 	{"a port lost", func(f *world) { f.Records[0].Spec.Ports[0].Port = 81 },
-		"an older export uses its name for another port"},
+		"an older export uses this port's name for another port"},
 	{"no family in common", func(f *world) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
 		"have only IPv4 in common"},
 	{"no endpoints arrived", func(f *world) { f.Slices = f.Slices[:1] }, "none was published"},

@@ -88,7 +88,7 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	r.Snapshot.Member = m
 	c := direct(s.Member)
 	file := r.basics(ctx, c)
-	if r.Is(Properties) && m.Set() == "" && m.Agent == nil {
+	if r.HasRead(Properties) && m.Set() == "" && m.Agent == nil {
 		r.HubHere = cluster.HubOf(ctx, c)
 		if len(r.HubHere) > 0 && (s.Hub == nil || s.Hub.Config.Host == s.Member.Config.Host) {
 			r.Snapshot.Member, r.HubNamed = nil, true

@@ -37,7 +37,7 @@ func TestWhoMayNotListPodsSeesTheAgent(t *testing.T) {
 	}).Build()
 	r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
 	r.basics(t.Context(), &cluster.Cluster{Client: c})
-	if !r.Is(Agent) || r.Snapshot.Member.Agent == nil {
+	if !r.HasRead(Agent) || r.Snapshot.Member.Agent == nil {
 		t.Errorf("%+v", r.Unread)
 	}
 }

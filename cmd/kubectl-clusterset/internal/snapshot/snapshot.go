@@ -156,8 +156,8 @@ type Hub struct {
 	Drift    []string                           `json:"drift"`    // from the manifests of this release
 }
 
-// Is reports whether a part was read.
-func (s *Snapshot) Is(p Part) bool {
+// HasRead reports whether a part was read.
+func (s *Snapshot) HasRead(p Part) bool {
 	_, unread := s.Unread[p]
 	return !unread && (p.OnHub() && s.Hub != nil || !p.OnHub() && s.Member != nil)
 }
@@ -175,7 +175,7 @@ func (s *Snapshot) Failed() (out []string) {
 
 // AgentStopped reports whether no agent renews its Lease. Who may not read Leases does not see it.
 func (s *Snapshot) AgentStopped() bool {
-	return s.Is(Leases) && facts.Expired(facts.Named(s.Member.Leases, facts.AgentLease), s.Member.Now)
+	return s.HasRead(Leases) && facts.Expired(facts.Named(s.Member.Leases, facts.AgentLease), s.Member.Now)
 }
 
 // Now returns the time from which ages are counted.
@@ -213,7 +213,7 @@ func (m *Member) Place() clusterset.Place {
 
 // Usages returns a member's ranges for VIPs and how much of them is allocated; nothing if not all of that was read.
 func (s *Snapshot) Usages() []ipam.Usage {
-	if !s.Is(Ranges) {
+	if !s.HasRead(Ranges) {
 		return nil
 	}
 	ranges, _ := ipam.AllRanges(s.Member.CIDRs) // the agent reports invalid ones in Events

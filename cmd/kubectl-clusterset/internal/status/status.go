@@ -186,7 +186,7 @@ var states = map[ipam.State]string{
 func here(w *check.World, results []check.Result) *Here {
 	m := w.Member
 	h := &Here{Exports: len(m.Exports), Version: facts.Version(m.Agent), DNS: dnsHere(w, results),
-		DNSTag: facts.Tag(m.DNS.Running()), Unread: !w.Is(snapshot.Imports)}
+		DNSTag: facts.Tag(m.DNS.Running()), Unread: !w.HasRead(snapshot.Imports)}
 	for i := range m.Imports {
 		if imp := &m.Imports[i]; kube.Manages(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
