@@ -27,7 +27,10 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP) // a terminal that closes sends it twice
+		stop()                        // another signal ends the program at once
+	})
 	cmd, err := command.New(version, os.Stdout, os.Stderr).ExecuteContextC(ctx)
 	text, code := command.Ended(cmd, err)
 	fmt.Fprint(os.Stderr, text)

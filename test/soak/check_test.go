@@ -578,6 +578,7 @@ func TestWhatIsTakenIsRefusedNoMore(t *testing.T) {
 		{func() { write("create", "x.soak.a", 201, "") }, ""},
 		{func() { write("update", "x.soak.a", 403, strings.ReplaceAll(rights, "create", "update")) }, "x 403"},
 		{func() { write("update", "y.soak.a", 200, "") }, "x 403 stated"},
+		{func() { write("update", "x.soak.a", 403, strings.ReplaceAll(rights, "create", "update")) }, "x 403"},
 	} {
 		c.do()
 		have := ""

@@ -23,6 +23,7 @@ type refusal struct {
 	write
 	where  string // hub, or a member
 	stated bool
+	used   bool // the right is used since
 }
 
 func (r *refusal) String() string {
@@ -47,12 +48,16 @@ func (r *refusal) isLike(where string, o write) bool {
 }
 
 // answered keeps what a server refuses, and forgets what it takes. A right that was lacking and is used since, with
-// whatever object, need not be stated: a server that has just started refuses what it takes a second later.
+// whatever object, need not be stated until it is lacking again: a server that has just started refuses what it takes a
+// second later.
 func (w *world) answered(where string, one write) {
 	same := func(r *refusal) bool { return r.isOf(where, one) }
 	for _, r := range w.refusals {
-		if r.byRights() && r.isLike(where, one) && r.Verb == one.Verb && one.succeeded() {
-			r.stated = true
+		switch {
+		case r.byRights() && r.isLike(where, one) && r.Verb == one.Verb && one.succeeded():
+			r.used = true
+		case one.refused() && same(r):
+			r.used = false
 		}
 	}
 	if one.refused() && !slices.ContainsFunc(w.refusals, same) {
@@ -121,7 +126,7 @@ func (r *refusal) statedBy(s statement) bool {
 // unstated marks what is stated, and returns the rest.
 func unstated(refusals []*refusal, statements []statement) (out []*refusal) {
 	for _, r := range refusals {
-		if r.stated = r.stated || slices.ContainsFunc(statements, r.statedBy); !r.stated {
+		if r.stated = r.stated || slices.ContainsFunc(statements, r.statedBy); !r.stated && !r.used {
 			out = append(out, r)
 		}
 	}

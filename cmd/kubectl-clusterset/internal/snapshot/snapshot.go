@@ -173,9 +173,13 @@ func (s *Snapshot) Failed() (out []string) {
 	return out
 }
 
+// handOver is how long no replica of the agent may have its Lease in a rolling update.
+const handOver = 10 * time.Second
+
 // AgentStopped reports whether no agent renews its Lease. Who may not read Leases does not see it.
 func (s *Snapshot) AgentStopped() bool {
-	return s.HasRead(Leases) && facts.Expired(facts.Named(s.Member.Leases, facts.AgentLease), s.Member.Now)
+	lease := facts.Named(s.Member.Leases, facts.AgentLease)
+	return s.HasRead(Leases) && facts.Expired(lease, s.Member.Now.Add(-handOver))
 }
 
 // Now returns the time from which ages are counted.
