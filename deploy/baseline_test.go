@@ -22,6 +22,11 @@ var reviewed = map[string]string{
 	"ValidatingAdmissionPolicy clusterset-profiles.clusterset-dns.io: " + dates: "a metav1.Time is RFC 3339",
 }
 
+// dropped are annotations of the baseline that nobody writes any more, each with why nobody misses it.
+var dropped = map[string]string{
+	`"clusterset-dns.io/backdated"`: "an agent wrote it on its own copies, for an Event that it reports no more",
+}
+
 const dates = "variables.dates.all(d, timestamp(d).getFullYear() > 0)"
 
 // TestU3NothingIsStricterThanTheBaseline: what a program of the version before writes, the manifests of this one take,
@@ -104,6 +109,9 @@ func TestU3NothingIsStricterThanTheBaseline(t *testing.T) {
 	code := git("grep", "-h", "clusterset-dns.io", hash, "--", ":/controllers/*.go", ":!/controllers/*_test.go")
 	was := sets.New(marks.FindAllString(code, -1)...)
 	for mark := range was.Difference(now) {
+		if dropped[mark] != "" {
+			continue
+		}
 		t.Errorf("no controller has the annotation, label or value %s of the baseline any more", mark)
 	}
 	if was.Len() < 30 {
