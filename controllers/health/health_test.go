@@ -138,21 +138,27 @@ func TestReport(t *testing.T) {
 }
 
 // TestF4ASilentAgentIsNamed although its Lease is renewed or its endpoints answer: its cluster's end is noticed late.
+// It stays named until it answers, whatever else answers.
 func TestF4ASilentAgentIsNamed(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
+	const long = 5 * time.Minute
 	for what, c := range map[string]struct {
 		state  reach.State
 		since  time.Duration
 		noPort bool
 		want   string
+		next   reach.State // a minute later, since that moment
+		then   string
 	}{
-		"silent":                    {reach.Silent, 5 * time.Minute, false, "AgentsSilent"},
-		"only its endpoints answer": {reach.Serving, 5 * time.Minute, false, "AgentsSilent"},
-		"never answered":            {reach.Unknown, 5 * time.Minute, false, "AgentsSilent"},
-		"answers at no address":     {reach.Unknown, 5 * time.Minute, true, "Reached"},
-		"starts again":              {reach.Silent, 20 * time.Second, false, "Reached"},
-		"answers":                   {reach.Answers, 5 * time.Minute, false, "Reached"},
+		"silent":                    {reach.Silent, long, false, "AgentsSilent", reach.Serving, "AgentsSilent"},
+		"only its endpoints answer": {reach.Serving, long, false, "AgentsSilent", reach.Silent, "AgentsSilent"},
+		"never answered":            {reach.Unknown, long, false, "AgentsSilent", reach.Answers, "Reached"},
+		"answers at no address":     {reach.Unknown, long, true, "Reached", reach.Answers, "Reached"},
+		"starts again":              {reach.Silent, 20 * time.Second, false, "Reached", reach.Serving, "AgentsSilent"},
+		"is unreachable":            {reach.Unreachable, long, false, "AgentsSilent", reach.Serving, "AgentsSilent"},
+		"is ahead of this clock":    {reach.Silent, -time.Hour, false, "Reached", reach.Serving, "AgentsSilent"},
+		"answers":                   {reach.Answers, long, false, "Reached", reach.Silent, "Reached"},
 	} {
+		now := time.Unix(1_700_000_000, 0)
 		source := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Namespace: kube.SystemNamespace, Name: "source-west",
 			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
@@ -174,13 +180,23 @@ func TestF4ASilentAgentIsNamed(t *testing.T) {
 			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
 			Now:    func() time.Time { return now },
 		})
-		if _, err := r.Report(t.Context()); err != nil {
+		report := func(want string) {
+			t.Helper()
+			if _, err := r.Report(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPeersReachable)
+			if got.Reason != want || want == "AgentsSilent" && !strings.Contains(got.Message, "west") {
+				t.Errorf("%s: %+v, want %s", what, got, want)
+			}
+		}
+		report(c.want)
+		now = now.Add(time.Minute)
+		reach.Member{State: c.next, Since: now}.Write(source, 0)
+		if err := local.Update(t.Context(), source); err != nil {
 			t.Fatal(err)
 		}
-		got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPeersReachable)
-		if got.Reason != c.want || c.want == "AgentsSilent" && !strings.Contains(got.Message, "west") {
-			t.Errorf("%s: %+v, want %s", what, got, c.want)
-		}
+		report(c.then)
 	}
 }
 

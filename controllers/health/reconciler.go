@@ -66,6 +66,7 @@ type Reporter struct {
 	rights     error    // why there may be more
 	shown      bool     // the hub showed this agent's own renewals when Ready was decided
 	rightsNext time.Time
+	silent     map[string]time.Time // since when the agents of other members do not answer, by ID
 	decided    atomic.Pointer[[]metav1.Condition]
 }
 
@@ -238,6 +239,7 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	if err != nil {
 		return err
 	}
+	now, silent := r.Now(), map[string]time.Time{}
 	for i := range sources {
 		source := &sources[i]
 		id := source.Labels[liveness.LabelSource]
@@ -245,17 +247,25 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 			continue
 		}
 		state, reached := liveness.StateOf(source), reach.Read(source)
-		since := reached.Since
+		since := reached.Since // of its state
 		if reached.State == reach.Unknown {
 			since = source.CreationTimestamp.Time
+		}
+		since = now.Add(min(0, since.Sub(now))) // another clock may be ahead
+		if earlier, was := r.silent[id]; was {
+			since = earlier
+		}
+		isSilent := reached.State != reach.Answers && len(reach.ReadAddresses(source, nil)) > 0
+		if isSilent {
+			silent[id] = since
 		}
 		f.Peers = append(f.Peers, health.Peer{
 			ID:       id,
 			Expired:  state.Expired,
 			OnExpiry: state.OnExpiry,
-			Silent: reached.State != reach.Answers && len(reach.ReadAddresses(source, nil)) > 0 &&
-				r.Now().Sub(since) > silentLimit,
+			Silent:   isSilent && now.Sub(since) > silentLimit,
 		})
 	}
+	r.silent = silent
 	return nil
 }
