@@ -11,6 +11,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,10 +63,31 @@ func (a *Agent) openLink(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 	}
-	if !hub.GetCache().WaitForCacheSync(ctx) {
-		return nil, ctx.Err()
+	if err := a.awaitSync(ctx, hub); err != nil {
+		return nil, err
 	}
 	return &link{hub.GetClient(), hub.GetAPIReader(), hub.GetCache(), hub.GetConfig()}, nil
+}
+
+// awaitSync waits until the hub's caches have synced, or ctx ends. Meanwhile, it asks whether the hub still answers: no
+// heartbeat does.
+func (a *Agent) awaitSync(ctx context.Context, hub cluster.Cluster) error {
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_ = wait.PollUntilContextCancel(asking, attemptTimeout, false, func(context.Context) (bool, error) {
+			attempt, cancel := context.WithTimeout(asking, attemptTimeout)
+			defer cancel()
+			if err := servedByHub(attempt, hub.GetAPIReader(), a.HubNamespace); asking.Err() == nil {
+				a.env.Answered(err)
+			}
+			return false, nil
+		})
+	}()
+	if !hub.GetCache().WaitForCacheSync(ctx) {
+		return ctx.Err()
+	}
+	return nil
 }
 
 // connect returns the hub once it serves the kinds and this cluster holds its claim there.

@@ -2,20 +2,26 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestAHubOfAnEarlierVersionIsRefused, and the error says what to do.
@@ -95,5 +101,49 @@ func TestAnAttemptToConnectEndsInTime(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("not %s: it took %v", name, took)
 		}
+	}
+}
+
+// listing is a hub whose first lists do not end.
+type listing struct {
+	cluster.Cluster
+	reader client.Reader
+}
+
+func (l listing) GetCache() cache.Cache       { return endless{} }
+func (l listing) GetAPIReader() client.Reader { return l.reader }
+
+type endless struct{ cache.Cache }
+
+func (endless) WaitForCacheSync(ctx context.Context) bool {
+	<-ctx.Done()
+	return false
+}
+
+// TestID7AHubIsAskedUntilItHasListed: one that dies or refuses before it has is not stated to answer.
+func TestID7AHubIsAskedUntilItHasListed(t *testing.T) {
+	for what, answers := range map[string]func(context.Context) error{
+		"silent":  func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"refuses": func(context.Context) error { return apierrors.NewUnauthorized("revoked") },
+		"slow":    func(context.Context) error { return nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			hub := fake.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+				List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
+					return answers(ctx)
+				},
+			}).Build()
+			var got []error
+			a := &Agent{env: &kube.Env{Answered: func(err error) { got = append(got, err) }}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+			defer cancel()
+			if err := a.awaitSync(ctx, listing{reader: hub}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: it ends with %v", what, err)
+			}
+			synctest.Wait()
+			if len(got) < 3 || (got[2] == nil) != (what == "slow") {
+				t.Errorf("%s: in a minute, the answers are %v", what, got)
+			}
+		})
 	}
 }
