@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,10 +30,11 @@ const (
 		" multicluster clusterset.local {\n kubeconfig %s\n }\n}\n"
 )
 
-// jobs find the same Pods. selector and own are what docs/meshes.md says. No scrape is due within a test.
+// jobs find the same Pods. The first, clusterset, and the rule of own are those of docs/meshes.md. A label of its slice
+// keeps a target from merging with an equal one. No scrape is due within a test.
 const jobs = `
 global: {scrape_interval: 1y}
-scrape_configs:
+JOB  - &slice {source_labels: [__meta_kubernetes_endpointslice_name], target_label: slice}
 - job_name: srv
   dns_sd_configs: [{names: [_p80._tcp.peers.shop.svc.clusterset.local], refresh_interval: 5s}]
 - job_name: a
@@ -41,24 +43,11 @@ scrape_configs:
   kubernetes_sd_configs: [&slices {role: endpointslice, kubeconfig_file: KUBECONFIG, namespaces: {names: [shop]}}]
 - job_name: copies
   kubernetes_sd_configs: [*slices]
-  relabel_configs: [{source_labels: [__meta_kubernetes_endpointslice_name], target_label: slice}]
-- job_name: selector
-  kubernetes_sd_configs:
-  - <<: *slices
-    selectors:
-    - {role: endpointslice, label: "multicluster.kubernetes.io/source-cluster,kubernetes.io/service-name"}
-  relabel_configs:
-  - source_labels: [__meta_kubernetes_endpointslice_label_multicluster_kubernetes_io_service_name]
-    target_label: service
-  - source_labels: [__meta_kubernetes_endpointslice_label_multicluster_kubernetes_io_source_cluster]
-    target_label: cluster
+  relabel_configs: [*slice]
 - job_name: own
   kubernetes_sd_configs: [*slices]
   relabel_configs:
-  - source_labels: [__meta_kubernetes_endpointslice_label_endpointslice_kubernetes_io_managed_by]
-    regex: clusterset-controller\.clusterset-dns\.io
-    action: drop
-- job_name: services
+RULE- job_name: services
   kubernetes_sd_configs: [{role: service, kubeconfig_file: KUBECONFIG, namespaces: {names: [shop]}}]
 `
 
@@ -68,6 +57,20 @@ func TestPrometheusFindsEachEndpointOnce(t *testing.T) {
 	every := func() set { return w.exported(80, w.live, true) }
 	ready := func() set { return w.exported(80, w.live, false) }
 	own := func() set { return w.exported(80, map[string]bool{here: true}, true) }
+	selected := func() set {
+		out := set{}
+		for cluster := range w.live {
+			add := func(name string, port int32) {
+				for address := range w.exported(port, map[string]bool{cluster: true}, true) {
+					out[fmt.Sprint(target{address, name, cluster})] = true
+				}
+			}
+			add(service, 80)
+			add(service, 5432)
+			add(headless, 80)
+		}
+		return out
+	}
 	of := func(job, asked, before, what string, want func() set) *consumer {
 		return &consumer{
 			name: "Prometheus", version: version, asked: asked, port: 80, before: before, what: what, want: want,
@@ -79,8 +82,12 @@ func TestPrometheusFindsEachEndpointOnce(t *testing.T) {
 		of("srv", "`dns_sd_configs`, SRV of a Headless import, each 5 s", unasked, "each ready endpoint once", ready),
 		of("a", "`dns_sd_configs`, A of a Headless import, each 5 s", unasked, "each ready endpoint once", ready),
 		of("plain", "`kubernetes_sd_configs`, role `endpointslice`", unasked, all, every),
-		of("selector", "the same, and labels and selector of [its section](meshes.md#prometheus)",
-			"without the selector: an endpoint once for each set of labels", all, every),
+		&consumer{
+			name: "Prometheus", version: version, port: 80,
+			asked:  "the same, and labels and selector of [its section](meshes.md#prometheus)",
+			before: "without the selector: an endpoint once for each set of labels", what: all, want: selected,
+			sees: func() (set, error) { return prometheus.labeled("clusterset") },
+		},
 	))
 
 	w.wait(t, "a target for each slice that has an endpoint", func() error {
@@ -143,7 +150,7 @@ func startPrometheus(t *testing.T, w *world) (prometheus, string) {
 	}
 	t.Cleanup(dns.Stop)
 	dir := t.TempDir()
-	config := strings.ReplaceAll(jobs, "KUBECONFIG", plane.Kubeconfig())
+	config := strings.ReplaceAll(configuration(t), "KUBECONFIG", plane.Kubeconfig())
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte("nameserver "+resolver+"\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644),
@@ -158,8 +165,24 @@ func startPrometheus(t *testing.T, w *world) (prometheus, string) {
 	return prometheus(addr), strings.Replace(version, "v0.3", "v3.", 1) // the module of 3.16.0 is v0.316.0
 }
 
+// configuration returns jobs with what docs/meshes.md says.
+func configuration(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/meshes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Prometheus\n")
+	blocks := regexp.MustCompile(`(?ms)^~~~ yaml\n(.*?)^~~~$`).FindAllStringSubmatch(section, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("docs/meshes.md has %d blocks for Prometheus, want a job and a rule", len(blocks))
+	}
+	job := strings.Replace(blocks[0][1], "endpointslice\n", "endpointslice\n    kubeconfig_file: KUBECONFIG\n", 1)
+	return strings.NewReplacer("JOB", job, "RULE", blocks[1][1]).Replace(jobs)
+}
+
 // target has labels of one.
-type target struct{ Instance, Service string }
+type target struct{ Instance, Service, Cluster string }
 
 func (p prometheus) targets(job string) (out []target, err error) {
 	answer, err := http.Get("http://" + string(p) + "/api/v1/targets?state=active&scrapePool=" + job)
@@ -179,8 +202,21 @@ func (p prometheus) targets(job string) (out []target, err error) {
 	return out, err
 }
 
-// finds returns the endpoints of port 80 among a job's targets, whose hosts the resolver resolves. It leaves out those
-// with the Headless Service's label, and fails if one is there twice.
+// labeled returns the targets of a job, and fails if two differ by their slices only.
+func (p prometheus) labeled(job string) (set, error) {
+	targets, err := p.targets(job)
+	out := set{}
+	for _, target := range targets {
+		if out[fmt.Sprint(target)] {
+			return nil, fmt.Errorf("two targets of %s are %s", job, target)
+		}
+		out[fmt.Sprint(target)] = true
+	}
+	return out, err
+}
+
+// finds returns the endpoints of port 80 among a job's targets, whose hosts the resolver resolves, and fails if one is
+// there twice.
 func (p prometheus) finds(ctx context.Context, job string) (set, error) {
 	targets, err := p.targets(job)
 	out := set{}
@@ -189,7 +225,7 @@ func (p prometheus) finds(ctx context.Context, job string) (set, error) {
 	}}
 	for _, target := range targets {
 		host, number, _ := net.SplitHostPort(target.Instance)
-		if target.Service == headless || number != "8080" {
+		if number != "8080" {
 			continue
 		}
 		addresses, err := names.LookupHost(ctx, host)
