@@ -973,6 +973,49 @@ func TestOurConfigurationWaitsForTheImageOfAnInterruptedRun(t *testing.T) {
 	}
 }
 
+// TestAReplicaWithoutANodeStopsNothing: as many must be available as before, whatever is changed.
+func TestAReplicaWithoutANodeStopsNothing(t *testing.T) {
+	for name, runs := range map[string]string{"a repair of the Corefile": image, "a first install": ""} {
+		for _, text := range []string{"", ".:53 {\n kubernetes cluster.local\n}\n"} { // without reload: it is restarted
+			here := load(t, "testdata/kubeadm.yaml", pods()...)
+			setCorefile(t, here, text)
+			before, err := Read(t.Context(), here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := before.Deployment
+			if runs != "" {
+				d = before.withImage(runs)
+				metav1.SetMetaDataAnnotation(&d.ObjectMeta, platform.AnnotationImage, before.container().Image)
+			}
+			if err := here.Update(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, Replicas: 2}
+			d.Status.AvailableReplicas = 1
+			if err := here.Status().Update(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			installed := true
+			r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Wait: true, Timeout: time.Second,
+				Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+					a := new(miekg.Msg).SetReply(q)
+					if installed {
+						a.Answer = []miekg.RR{&miekg.TXT{Txt: []string{"1.0.0"}}}
+					}
+					return a, nil
+				}}
+			if err := r.Install(t.Context(), Wanted{Mode: Replace, Image: image}); err != nil {
+				t.Errorf("%s of %q: %v", name, text, err)
+			}
+			installed = false
+			if err := r.Uninstall(t.Context()); err != nil {
+				t.Errorf("uninstall after %s of %q: %v", name, text, err)
+			}
+		}
+	}
+}
+
 // TestARoleStaysWhileAnotherBindingNeedsIt: deploy/coredns binds it to the cluster's own CoreDNS.
 func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 	for what, bound := range map[string]bool{"bound by hand": true, "not bound": false} {

@@ -99,7 +99,7 @@ func (r *Runner) carryOut(ctx context.Context, s *State, p *Plan) (done []*Chang
 		done = append(done, c)
 	}
 	if p.Mode == Replace && r.Wait && len(p.changes()) > 0 { // an earlier run may have changed the image
-		if err = r.rollout(ctx, s.Deployment); err != nil {
+		if err = r.rollout(ctx, s.Deployment, s.Deployment.Status.AvailableReplicas); err != nil {
 			return done, err
 		}
 	}
@@ -221,7 +221,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			return err
 		}
 		if r.Wait {
-			if err := r.rollout(ctx, s.Deployment); err != nil {
+			if err := r.rollout(ctx, s.Deployment, s.Deployment.Status.AvailableReplicas); err != nil {
 				return err
 			}
 		}
@@ -396,7 +396,7 @@ func (r *Runner) besideLogs() string {
 
 // besideRuns waits until our own Deployment answers. If it does not, it gets back the image that it had before.
 func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) error {
-	err := r.rollout(ctx, s.Beside)
+	err := r.rollout(ctx, s.Beside, math.MaxInt32)
 	if err == nil {
 		var selector labels.Selector
 		if selector, err = metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector); err == nil {
@@ -445,9 +445,10 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 
 var errRollout = errors.New("the rollout does not end")
 
-// rollout waits until all replicas of a Deployment are new and available.
-func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
-	err := r.AwaitRollout(ctx, client.ObjectKeyFromObject(d), math.MaxInt32, r.Timeout, r.Say)
+// rollout waits until all replicas of a Deployment are new, and so many of them available, but one at least. Of the
+// cluster's DNS, as many as before are enough: a replica may have no node.
+func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment, available int32) error {
+	err := r.AwaitRollout(ctx, client.ObjectKeyFromObject(d), max(1, available), r.Timeout, r.Say)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRollout, err)
 	}
@@ -458,7 +459,7 @@ func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 // zone, or, without want, until none does. All must answer for the cluster's own names.
 func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) error {
 	if p.Restart {
-		if err := r.rollout(ctx, s.Deployment); err != nil {
+		if err := r.rollout(ctx, s.Deployment, s.Deployment.Status.AvailableReplicas); err != nil {
 			return err
 		}
 	}
