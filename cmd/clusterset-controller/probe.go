@@ -52,14 +52,15 @@ func probeCommand(ctx context.Context, args []string) error {
 	return nil
 }
 
-// probe answers its name at /name. Other paths do something as often as the parameter times says, and return how often
-// they had which result: /resolve?to= looks up a name, and has addresses; /ask?to= connects to an address and has the
-// names that answer; /connect?to= has the reasons why connections failed.
+// probe answers its name at /name. Paths below /v2 do something as often as the parameter times says, and return how
+// often they had which result: resolve?to= looks up a name, and has addresses; ask?to= connects to an address and has
+// the names that answer; connect?to= has the reasons why connections failed. Other parameters or results need another
+// version: verify takes status 404 for an older image.
 func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 	for path, do := range map[string]action{
-		"/resolve": resolve, "/ask": ask, "/connect": connect,
+		"/v2/resolve": resolve, "/v2/ask": ask, "/v2/connect": connect,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			times, err := strconv.Atoi(r.FormValue("times"))
@@ -68,7 +69,7 @@ func probe(name string) http.Handler {
 				return
 			}
 			to := r.FormValue("to")
-			if _, err := netip.ParseAddrPort(to); err != nil && path != "/resolve" {
+			if _, err := netip.ParseAddrPort(to); err != nil && path != "/v2/resolve" {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}

@@ -41,12 +41,12 @@ func TestProbe(t *testing.T) {
 		t.Errorf("its name is %q", text)
 	}
 	var answers map[string]int
-	if get("/ask?times=5&to="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
+	if get("/v2/ask?times=5&to="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
 		t.Errorf("west answers %v", answers)
 	}
 	for address, refused := range map[string]int{west: 0, closed: 2} {
 		var failures map[string]int
-		get("/connect?times=2&to="+url.QueryEscape(address), &failures)
+		get("/v2/connect?times=2&to="+url.QueryEscape(address), &failures)
 		n := 0
 		for why, times := range failures {
 			if n += times; !strings.Contains(why, "refused") {
@@ -58,7 +58,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	var found map[netip.Addr]int
-	if get("/resolve?times=2&to=localhost", &found); len(found) == 0 {
+	if get("/v2/resolve?times=2&to=localhost", &found); len(found) == 0 {
 		t.Error("localhost has no address")
 	}
 	for address, times := range found {
@@ -70,12 +70,12 @@ func TestProbe(t *testing.T) {
 		status int
 		says   string
 	}{
-		"/ask?times=1&to=" + closed:                           {http.StatusBadGateway, "refused"},
-		"/ask?times=1&to=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
-		"/ask?times=0&to=" + west:                             {http.StatusBadRequest, "times"},
-		"/ask?times=1000000&to=" + west:                       {http.StatusBadRequest, "times"},
-		"/resolve?times=2&to=":                                {http.StatusBadGateway, "no such host"},
-		"/ask?times=1&to=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
+		"/v2/ask?times=1&to=" + closed:                           {http.StatusBadGateway, "refused"},
+		"/v2/ask?times=1&to=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
+		"/v2/ask?times=0&to=" + west:                             {http.StatusBadRequest, "times"},
+		"/v2/ask?times=1000000&to=" + west:                       {http.StatusBadRequest, "times"},
+		"/v2/resolve?times=2&to=":                                {http.StatusBadGateway, "no such host"},
+		"/v2/ask?times=1&to=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
 	} {
 		if status, text := get(path, nil); status != want.status || !strings.Contains(text, want.says) {
 			t.Errorf("%s: %d %q, want %v", path, status, text, want)

@@ -488,7 +488,7 @@ func missing(a netip.Addr, answers map[netip.Addr]int) string {
 
 // repeat has the Pod do something that many times, and returns how often it had which result.
 func (p *place) repeat(ctx context.Context, path, to string, times int, into any) error {
-	return p.get(ctx, path+"?"+url.Values{"to": {to}, "times": {fmt.Sprint(times)}}.Encode(), into)
+	return p.get(ctx, "/v2"+path+"?"+url.Values{"to": {to}, "times": {fmt.Sprint(times)}}.Encode(), into)
 }
 
 // get asks the Pod, and decodes its answer. The Pod answers sooner than the timeout, so the request itself fails only

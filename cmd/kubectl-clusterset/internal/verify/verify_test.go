@@ -130,6 +130,23 @@ func TestALostPortForwardIsNoFinding(t *testing.T) {
 	}
 }
 
+// TestAnOlderImageIsNoFinding: it takes other parameters, and returns other results.
+func TestAnOlderImageIsNoFinding(t *testing.T) {
+	older := http.NewServeMux()
+	for path, answer := range map[string]string{"/resolve": `["10.96.0.1"]`, "/ask": `{"east": 1}`, "/connect": `{}`} {
+		older.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+	}
+	server := httptest.NewServer(older)
+	defer server.Close()
+	east := member("east")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+	rows, err := east.ask(t.Context(), options(), []*place{east})
+	if err == nil || len(rows) > 0 || !strings.Contains(err.Error(), "its image is too old") {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
 // TestBeforeAnybodyHasJoinedRoutesAreTried, and nothing else; where only some have, the others are named. Two contexts
 // of one cluster are no two clusters.
 func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
@@ -227,8 +244,8 @@ func TestAnAttemptDoesNotPassByChance(t *testing.T) {
 		failed := did[what]/7 - before
 		switch {
 		case strings.HasPrefix(r.FormValue("to"), "10.0.0.1:"): // its Pod
-			fmt.Fprint(w, map[string]string{"/ask": `{"east": 1}`, "/connect": "{}"}[r.URL.Path])
-		case r.URL.Path == "/connect" && failed > 0:
+			fmt.Fprint(w, map[string]string{"/v2/ask": `{"east": 1}`, "/v2/connect": "{}"}[r.URL.Path])
+		case r.URL.Path == "/v2/connect" && failed > 0:
 			fmt.Fprintf(w, `{"timeout": %d}`, failed)
 		case failed > 0:
 			http.Error(w, "no such host", http.StatusBadGateway)
@@ -270,7 +287,7 @@ func TestOneAttemptNeedNotMeetEveryCluster(t *testing.T) {
 	attempt := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == "/resolve":
+		case r.URL.Path == "/v2/resolve":
 			fmt.Fprintf(w, `{"10.96.0.1": %d, "10.0.0.1": %[1]d, "10.0.0.2": %[1]d}`, tries)
 		case strings.HasPrefix(r.FormValue("to"), "10.96.0.1:"):
 			attempt++
@@ -352,13 +369,13 @@ func tried(t *testing.T, imp *mcsv1beta1.ServiceImport, from []discoveryv1.Endpo
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch to := r.FormValue("to"); {
-		case r.URL.Path == "/resolve" && answer == "":
+		case r.URL.Path == "/v2/resolve" && answer == "":
 			http.Error(w, "no such host", http.StatusBadGateway)
-		case r.URL.Path == "/resolve" && to == "web.shop.svc.clusterset.local.":
+		case r.URL.Path == "/v2/resolve" && to == "web.shop.svc.clusterset.local.":
 			fmt.Fprintf(w, `{%q: %s}`, answer, r.FormValue("times"))
-		case r.URL.Path == "/connect" && slices.Contains(strings.Fields(broken), to):
+		case r.URL.Path == "/v2/connect" && slices.Contains(strings.Fields(broken), to):
 			fmt.Fprintf(w, `{"timeout": %s}`, r.FormValue("times"))
-		case r.URL.Path == "/connect":
+		case r.URL.Path == "/v2/connect":
 			fmt.Fprint(w, "{}")
 		}
 	}))
