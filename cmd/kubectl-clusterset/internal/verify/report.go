@@ -3,6 +3,8 @@ package verify
 import (
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,9 +55,19 @@ func newReport(set, namespace string, places []*place) Report {
 // failed reports whether an outcome is a problem.
 func failed(outcome string) bool { return outcome != OK && outcome != None }
 
-// conclude adds a finding for each check that failed, causes first: while a route is missing from a cluster, nothing is
-// said of its VIP, which leads there as well.
-func (r *Report) conclude() {
+// conclude adds a finding for each two clusters without an IP family in common, and for each check that failed, causes
+// first: while a route is missing from a cluster, nothing is said of its VIP, which leads there as well.
+func (r *Report) conclude(places []*place) {
+	for i, p := range places {
+		for _, other := range places[:i] {
+			common, theirs := p.addresses(), other.addresses()
+			maps.DeleteFunc(common, func(f corev1.IPFamily, _ netip.Addr) bool { return !theirs[f].IsValid() })
+			if len(common) == 0 {
+				r.Findings = append(r.Findings, report.Errorf("dual-stack in one of them; "+report.DocsNetwork,
+					"%s and %s have no IP family in common", other.id, p.id))
+			}
+		}
+	}
 	type way struct {
 		from   string
 		family corev1.IPFamily

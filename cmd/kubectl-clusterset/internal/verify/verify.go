@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 		}
 		all.Results = append(all.Results, rows...)
 	}
-	all.conclude()
+	all.conclude(places)
 	return all, nil
 }
 
@@ -403,9 +403,6 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
-			if !has && len(p.addresses()) == 1 { // it has the other family alone
-				rows = append(rows, Result{p.id, to.id, family, "no IP family in common", None, None})
-			}
 			if !has {
 				continue
 			}

@@ -183,11 +183,44 @@ func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	if err != nil || len(rows) != 1 || rows[0] != own {
 		t.Errorf("%+v, %v", rows, err)
 	}
-	west.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "fd00::2"}}}}
-	rows, err = east.ask(t.Context(), o, []*place{east, west})
-	none := Result{"east", "west", corev1.IPv4Protocol, "no IP family in common", None, None}
-	if err != nil || !slices.Equal(rows, []Result{own, none}) {
-		t.Errorf("%+v, %v", rows, err)
+}
+
+// TestClustersWithoutACommonFamily are one finding of their own, which hides none about the VIP.
+func TestClustersWithoutACommonFamily(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch to := r.FormValue("to"); {
+		case r.URL.Path == "/v2/resolve":
+			fmt.Fprintf(w, `{"10.96.0.1": %d, "10.0.0.1": %[1]d, "10.0.0.2": %[1]d}`, tries)
+		case strings.HasPrefix(to, "10.96.0.1:"):
+			fmt.Fprint(w, `{"east": 100}`) // not mid
+		default:
+			fmt.Fprint(w, `{"east": 1, "mid": 1}`)
+		}
+	}))
+	defer server.Close()
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "verify-1", Name: vipName}}
+	imp.Spec.IPs, imp.Spec.IPFamilies = []string{"10.96.0.1"}, []corev1.IPFamily{corev1.IPv4Protocol}
+	east, mid, west := member("east", imp), member("mid"), member("west")
+	east.local = netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	east.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}}
+	mid.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.2"}, {IP: "fd00::2"}}}}
+	west.pod = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "fd00::3"}}}}
+	places := []*place{east, mid, west}
+	r := newReport("blue", "verify-1", places)
+	var err error
+	if r.Results, err = east.ask(t.Context(), options(), places); err != nil {
+		t.Fatal(err)
+	}
+	r.conclude(places)
+	if !failing(&r, "east and west have no IP family", "from east to mid by IPv4, the VIP does not lead there") ||
+		!strings.Contains(r.Findings[0].Remedy, "dual-stack in one of them") {
+		t.Errorf("%+v", r.Findings)
+	}
+	o := options()
+	o.routes = true
+	began := time.Now()
+	if rows, err := east.look(t.Context(), o, places); err != nil || len(rows) != 2 || time.Since(began) > settling/2 {
+		t.Errorf("%+v, %v after %v", rows, err, time.Since(began))
 	}
 }
 
@@ -347,13 +380,13 @@ func TestCausesAreFound(t *testing.T) {
 		{OK, "no such host", OK, 1, "in cluster east: kubectl clusterset doctor"},
 		{"i/o timeout", "no such host", "i/o timeout", 2, "failed   failed   failed"},
 	} {
-		r := newReport("blue", "verify-1", []*place{{id: "east"}, {id: "west"}})
+		r := newReport("blue", "verify-1", nil)
 		r.Results = []Result{{"east", "west", "IPv4", c.route, c.name, c.vip}}
 		if c.route != OK { // a VIP leads there, too
 			r.Results = append(r.Results, Result{"east", "east", "IPv4", OK, OK, "i/o timeout"})
 		}
 		r.Results = append(r.Results, Result{"east", "east", "IPv6", OK, OK, None})
-		r.conclude()
+		r.conclude(nil)
 		var out strings.Builder
 		Print(&out, &r)
 		if report.Count(r.Findings).Errors != c.errors || !strings.Contains(out.String(), c.says) {
