@@ -38,6 +38,10 @@ func objects(namespace, id, image, exportTo string) []client.Object {
 		AutomountServiceAccountToken:  ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To(int64(1)),
 		NodeSelector:                  map[string]string{corev1.LabelOSStable: "linux"},
+		// A lost packet is sent again before the probe gives up the lookup, which is after 3 seconds.
+		DNSConfig: &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{
+			{Name: "timeout", Value: ptr.To("1")}, {Name: "attempts", Value: ptr.To("3")},
+		}},
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot:   ptr.To(true),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

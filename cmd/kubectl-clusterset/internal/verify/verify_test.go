@@ -185,6 +185,18 @@ func TestBeforeAnybodyHasJoinedRoutesAreTried(t *testing.T) {
 	}
 }
 
+// TestALostPacketIsSentAgain by the Pod's resolver, before the probe gives up the lookup after three seconds.
+func TestALostPacketIsSentAgain(t *testing.T) {
+	pod := objects("verify-1", "east", "clusterset-controller", "")[0].(*corev1.Pod)
+	got := map[string]int{"timeout": 5, "attempts": 2} // of a resolver without options
+	for _, o := range ptr.Deref(pod.Spec.DNSConfig, corev1.PodDNSConfig{}).Options {
+		got[o.Name], _ = strconv.Atoi(*o.Value)
+	}
+	if got["timeout"] < 1 || got["attempts"] < 2 || got["timeout"]*got["attempts"] > 3 {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestClustersWithoutACommonFamily are one finding of their own, which hides none about the VIP.
 func TestClustersWithoutACommonFamily(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
