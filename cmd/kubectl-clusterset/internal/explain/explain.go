@@ -263,7 +263,7 @@ func withheld(n *check.Name) (out []Withheld) {
 		for _, p := range e.Ports {
 			if _, ok := n.Merged.Names[e.Cluster][p.Key()]; !ok {
 				out = append(out, Withheld{e.Cluster, "port " + check.PortText(p),
-					"an older export uses this port's name for another port: rename the port in this cluster"})
+					"an older export uses this port's name for another port: rename it in " + e.Cluster})
 			}
 		}
 		if n.Merged.Type != mcsv1beta1.Headless && !n.Shares(e) {
