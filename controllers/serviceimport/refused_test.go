@@ -334,6 +334,31 @@ func TestU6ACopyThatThisClusterRefusesSaysSo(t *testing.T) {
 	}
 }
 
+// TestU6ARecordThatThisClusterRefusedIsCopiedOnceItMay, though nothing else of the name changes.
+func TestU6ARecordThatThisClusterRefusedIsCopiedOnceItMay(t *testing.T) {
+	m := newMember(t)
+	m.export("b", "10.2.0.1")
+	m.mustPass()
+	m.export("c", "10.3.0.1")
+	m.refuseWrites(func(o client.Object) error {
+		if _, is := o.(*hubv1alpha1.ServiceExportRecord); is {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "ServiceExportRecord"}, o.GetName(), nil)
+		}
+		return nil
+	})
+	for range 2 {
+		if err := m.pass(); !apierrors.IsInvalid(err) {
+			t.Fatal(err)
+		}
+	}
+	m.Local = m.local
+	m.mustPass()
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", "c")}
+	if err := m.local.Get(t.Context(), name, &hubv1alpha1.ServiceExportRecord{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestU6AnImportThatThisClusterRefusesSaysSo, once, though the words always differ, and until it is written.
 func TestU6AnImportThatThisClusterRefusesSaysSo(t *testing.T) {
 	for what, c := range map[string]struct {
