@@ -255,6 +255,20 @@ func TestT2ChangeOfZoneIsAChange(t *testing.T) {
 	}
 }
 
+// TestN12NobodyIsLeftOutForANameThatIsTooLong: such a host is no target.
+func TestN12NobodyIsLeftOutForANameThatIsTooLong(t *testing.T) {
+	topology := Topology{Zone: "z1", ZoneOnly: true}
+	s := Rebuild(nil, headlessImport(), []*Slice{NewSlice("s", "a", pg, []Endpoint{
+		{Addr: addr("10.0.0.1"), Host: strings.Repeat("h", 63), Zone: topology.Keep("z1")},
+		{Addr: addr("10.0.0.2"), Host: "h2", Zone: topology.Keep("z2")},
+	})}, topology)
+	w := s.Targets("pg", "tcp", Window{})
+	w.Below(strings.Repeat("x", 200))
+	if got := srv(w); !slices.Equal(got, []string{"5432 h2.a"}) {
+		t.Error(got)
+	}
+}
+
 func randomTopology(r *rand.Rand) Topology {
 	return Topology{
 		Cluster: []string{"", "c0", "c1", "c9"}[r.IntN(4)], ClusterOnly: r.IntN(2) == 0,

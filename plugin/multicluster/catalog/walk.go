@@ -123,14 +123,15 @@ func (w *Walk) matches(p place) bool {
 	return w.one != "" && len(w.svc.headless.groups[p.group].ports) > 0
 }
 
-// visit moves to a host, and reports whether it has a name that fits. One that does not counts for a preference: it is
-// ready.
+// visit moves to a host, and reports whether it has a name that fits. One that does not is no target (N12), so it does
+// not count for a preference either.
 func (w *Walk) visit(p place) bool {
 	h := w.svc.headless
-	w.at, w.walked = p, w.walked+1
+	w.at = p
 	if label, cluster := w.Host(); len(label)+len(cluster) > w.space {
 		return false
 	}
+	w.walked++
 	if h.portIndex == nil {
 		w.numbers = w.one
 		return true
