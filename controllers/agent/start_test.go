@@ -256,6 +256,18 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 	})
 }
 
+// enterForAMinute has the agent try to enter a clusterset without a hub.
+func (a *Agent) enterForAMinute(t *testing.T, local client.Client) {
+	a.health = health.New(health.Config{
+		LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
+		Seen:   func() decide.Facts { return decide.Facts{} },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_ = a.enter(ctx) // it ends with ctx
+}
+
 // TestTheHubAnswersWhatItIsAsked: what this cluster lacks for its membership is no answer of the hub.
 func TestTheHubAnswersWhatItIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -263,14 +275,7 @@ func TestTheHubAnswersWhatItIsAsked(t *testing.T) {
 		id.Name, id.Spec.Value = clusterset.PropertyID, "west"
 		local := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(id).Build()
 		a := &Agent{log: logr.Discard(), gate: &membership.Gate{Cluster: "east", Given: true, Local: local}}
-		a.health = health.New(health.Config{
-			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
-			Seen:   func() decide.Facts { return decide.Facts{} },
-			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_ = a.enter(ctx) // it ends with ctx
+		a.enterForAMinute(t, local)
 		if a.seen.answer != nil || a.seen.notMember == nil {
 			t.Errorf("the hub's answer is %v; not admitted because of %v", a.seen.answer, a.seen.notMember)
 		}
@@ -287,14 +292,7 @@ func TestALeaveWithoutAHubIsNoAnswerOfIt(t *testing.T) {
 		a := &Agent{log: logr.Discard()}
 		a.gate = &membership.Gate{Cluster: "east", Local: local, Now: time.Now,
 			Hub: func(context.Context) (client.Client, error) { return nil, errors.New("no answer") }}
-		a.health = health.New(health.Config{
-			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
-			Seen:   func() decide.Facts { return decide.Facts{} },
-			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_ = a.enter(ctx) // it ends with ctx
+		a.enterForAMinute(t, local)
 		if a.seen.answer != nil || a.seen.accepted || !errors.Is(a.seen.notMember, membership.ErrLeft) {
 			t.Errorf("the hub's answer is %v; not admitted because of %v", a.seen.answer, a.seen.notMember)
 		}

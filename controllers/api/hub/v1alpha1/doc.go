@@ -3,8 +3,8 @@
 // whose kube-proxy would see native slices, and because an export needs fields that no native kind has.
 //
 // A member keeps a copy of every ServiceExportRecord in effect, its own ones included, in its namespace
-// clusterset-system. It merges those copies, so a hub that is unreachable, emptied or restored from a
-// backup changes no answer.
+// clusterset-system. It merges those copies, so a hub that is unreachable, emptied or restored from a backup changes no
+// answer.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hub.clusterset-dns.io
