@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -277,6 +278,33 @@ func TestRebuildIsBuild(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestReplacedSlicesLeaveMemory(t *testing.T) {
+	slice := func(cluster string, i int) *Slice {
+		return NewSlice(cluster, cluster, pg, []Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}})
+	}
+	from := []*Slice{slice("a", 0)}
+	for i := range 10 {
+		from = append(from, slice(fmt.Sprint("b", i), i))
+	}
+	s := Rebuild(nil, headlessImport(), from, Topology{})
+	var replaced []weak.Pointer[Slice]
+	for i := range from { // a cluster's source must not keep the slices that another one had then
+		replaced = append(replaced, weak.Make(from[0]), weak.Make(from[i]))
+		from[0] = slice("a", 20+i)
+		s = Rebuild(s, headlessImport(), from, Topology{})
+		from[i] = slice(from[i].cluster, 40+i)
+		s = Rebuild(s, headlessImport(), from, Topology{})
+	}
+	runtime.GC()
+	for i, p := range replaced {
+		if p.Value() != nil {
+			t.Errorf("slice %d was replaced and is still in memory", i)
+		}
+	}
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(from)
 }
 
 func sameAnswers(t *testing.T, s, built *Service, epoch uint64) {

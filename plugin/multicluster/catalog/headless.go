@@ -51,7 +51,7 @@ func sourcesOf(all []*Slice, old *headless, t Topology) []*source {
 		}
 		s := old.source(from[0].cluster)
 		if s == nil || !slices.Equal(s.from, from[:n]) {
-			s = newSource(from[:n:n], t)
+			s = newSource(slices.Clone(from[:n]), t) // from itself would keep all clusters' slices in memory
 		}
 		sources, from = append(sources, s), from[n:]
 	}

@@ -151,6 +151,9 @@ func decodeImports(body io.Reader) (*internalversion.List, error) {
 	if _, err := d.Token(); err != nil {
 		return nil, fmt.Errorf("the list of ServiceImports broke off: %w", err)
 	}
+	if list.ResourceVersion == "" {
+		return nil, errNoList // of a gateway, perhaps; as an empty list, it would take all names away
+	}
 	return list, nil
 }
 

@@ -143,6 +143,7 @@ func TestWatchesAreCutIntoEvents(t *testing.T) {
 func TestListsThatAreNone(t *testing.T) {
 	for _, text := range []string{
 		"", "{", "[]", `{"items"`, `{"items":[`, `{"items":[{}`, `{"items":[}`, `{"metadata":5`, "<html>", "5",
+		`{}`, `{"error":"no upstream"}`, `{"items":[]}`,
 	} {
 		if _, err := decodeImports(strings.NewReader(text)); err == nil {
 			t.Errorf("%q is a list", text)
@@ -153,10 +154,9 @@ func TestListsThatAreNone(t *testing.T) {
 	if err != nil || len(list.Items) != 1 || list.ResourceVersion != "7" {
 		t.Errorf("%+v: %v", list, err)
 	}
-	for _, empty := range []string{`{"items":null}`, `{}`} {
-		if list, err := decodeImports(strings.NewReader(empty)); err != nil || len(list.Items) != 0 {
-			t.Errorf("%s: %+v: %v", empty, list, err)
-		}
+	const empty = `{"items":null,"metadata":{"resourceVersion":"7"}}`
+	if list, err := decodeImports(strings.NewReader(empty)); err != nil || len(list.Items) != 0 {
+		t.Errorf("%+v: %v", list, err)
 	}
 }
 

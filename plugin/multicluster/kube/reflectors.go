@@ -78,14 +78,10 @@ func (r *Reflectors) Refused() error {
 
 // Unready returns why the first lists are not complete.
 func (r *Reflectors) Unready() string {
-	err := r.health.refused()
-	switch {
-	case err != nil:
+	if err := r.health.refused(); err != nil {
 		return err.Error()
-	case !r.Up():
-		return "the API server has not answered"
 	}
-	return "the first lists are not complete"
+	return "the API server has not sent the whole first lists"
 }
 
 // backoff keeps attempts at most 4 s apart (Cap and Jitter), so that a CRD or a permission that was missing is found
