@@ -238,7 +238,7 @@ func (a *Agent) Start(ctx context.Context) error {
 func (a *Agent) run(ctx context.Context) error {
 	logger := a.log.WithValues("remedy", "kubectl apply -k deploy/member")
 	err := kube.Await(ctx, logger, "this cluster", attemptTimeout, func(attempt context.Context) error {
-		err := served(attempt, a.mgr.GetAPIReader(), localKinds())
+		err := checkKinds(attempt, a.mgr.GetAPIReader(), localKinds())
 		if err != nil {
 			a.report(ctx)
 		}

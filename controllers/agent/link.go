@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -58,7 +59,7 @@ func (a *Agent) openLink(ctx context.Context) (*link, error) {
 			a.log.Error(err, "the hub's caches ended")
 		}
 	}()
-	for _, o := range hubKinds(a.HubNamespace) { // side by side
+	for _, o := range hubKinds(a.HubNamespace) { // in parallel
 		if _, err := hub.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil {
 			return nil, err
 		}
@@ -69,8 +70,8 @@ func (a *Agent) openLink(ctx context.Context) (*link, error) {
 	return &link{hub.GetClient(), hub.GetAPIReader(), hub.GetCache(), hub.GetConfig()}, nil
 }
 
-// awaitSync waits until the hub's caches have synced, or ctx ends. Meanwhile, it asks whether the hub still answers: no
-// heartbeat does.
+// awaitSync waits until the hub's caches have synced, or ctx ends. Meanwhile it asks the hub every attemptTimeout and
+// reports the answer, because the heartbeat does not run yet.
 func (a *Agent) awaitSync(ctx context.Context, hub cluster.Cluster) error {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -78,7 +79,7 @@ func (a *Agent) awaitSync(ctx context.Context, hub cluster.Cluster) error {
 		_ = wait.PollUntilContextCancel(asking, attemptTimeout, false, func(context.Context) (bool, error) {
 			attempt, cancel := context.WithTimeout(asking, attemptTimeout)
 			defer cancel()
-			if err := servedByHub(attempt, hub.GetAPIReader(), a.HubNamespace); asking.Err() == nil {
+			if err := checkHubKinds(attempt, hub.GetAPIReader(), a.HubNamespace); asking.Err() == nil {
 				a.env.Answered(err)
 			}
 			return false, nil
@@ -92,11 +93,11 @@ func (a *Agent) awaitSync(ctx context.Context, hub cluster.Cluster) error {
 
 // connect returns the hub once it serves the kinds and this cluster holds its claim there.
 func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster, error) {
-	// A function of its own makes a transport, and connections, of its own.
+	// With a Dial function, client-go gives each client connections of its own.
 	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	dialed, err := a.dialAt(ctx, cfg) // what is returned has no timeout, which would end its watches
+	dialed, err := a.dialAt(ctx, cfg)
 	if err == nil {
-		err = servedByHub(ctx, dialed, a.HubNamespace)
+		err = checkHubKinds(ctx, dialed, a.HubNamespace)
 	}
 	if err != nil {
 		return nil, membership.ExplainRefusal(err)
@@ -104,6 +105,7 @@ func (a *Agent) connect(ctx context.Context, cfg *rest.Config) (cluster.Cluster,
 	if _, err := a.gate.Claim(ctx, dialed); err != nil {
 		return nil, err
 	}
+	// Unlike dialed, this has no timeout, which would end its watches.
 	return cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme = a.mgr.GetScheme()
 		o.Logger = a.log
@@ -142,10 +144,10 @@ func hubKinds(namespace string) []kind {
 	}
 }
 
-// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is
-// decided on a kind that is not there. The first list is alone: at a silent API server, each of several would wait for
-// the discovery of the one before. Of a busy one, the others are asked for at once.
-func served(ctx context.Context, api client.Reader, kinds []kind) error {
+// checkKinds returns an error unless the agent can list every kind, so that no cache is asked for one that is missing
+// or forbidden. The first list goes alone: if the API server is silent, lists in parallel would wait for discovery one
+// after another. The others go in parallel, which saves time at a busy server.
+func checkKinds(ctx context.Context, api client.Reader, kinds []kind) error {
 	list := func(k kind) error {
 		return api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1))
 	}
@@ -158,17 +160,12 @@ func served(ctx context.Context, api client.Reader, kinds []kind) error {
 		all.Go(func() { errs[i] = list(k) })
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
-// servedByHub is served for the hub, whose error says what to do if the hub is of another version.
-func servedByHub(ctx context.Context, api client.Reader, namespace string) error {
-	err := served(ctx, api, hubKinds(namespace))
+// checkHubKinds is checkKinds for the hub. Its error says what to do if the hub is of another version.
+func checkHubKinds(ctx context.Context, api client.Reader, namespace string) error {
+	err := checkKinds(ctx, api, hubKinds(namespace))
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("the hub does not serve all kinds that this version needs: upgrade the hub first, then its "+
 			"members (docs/operate.md#upgrading): %w", err)
@@ -218,8 +215,7 @@ type access struct {
 	proxy  string
 }
 
-// accessOf returns the access of cfg. client-go itself reads again what stands in other files, such as the agent's
-// token.
+// accessOf returns the access of cfg. A token from a file is left out: client-go itself reads the file again.
 func accessOf(cfg *rest.Config) *access {
 	config := rest.CopyConfig(cfg)
 	config.Dial, config.Proxy, config.WrapTransport = nil, nil, nil
@@ -229,7 +225,7 @@ func accessOf(cfg *rest.Config) *access {
 	return &access{config, kube.ProxyURL(cfg)}
 }
 
-// newAccess returns the hub's kubeconfig if it differs from that of the link. One that cannot be read does not.
+// newAccess returns the hub's kubeconfig if it can be read and differs from that of the link, else nil.
 func (a *Agent) newAccess() *rest.Config {
 	used := a.access.Load()
 	if used == nil {
@@ -248,13 +244,13 @@ func (a *Agent) tryAccess(ctx context.Context, cfg *rest.Config) {
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	answered := make(chan error, 1)
-	go func() {
+	go func() { // discovery takes no context: do not wait for it once the agent ends
 		_, err := a.connect(attempt, cfg)
 		answered <- err
 	}()
 	var err error
 	select {
-	case <-ctx.Done(): // discovery would go on: it takes no context
+	case <-ctx.Done():
 		return
 	case err = <-answered:
 	}

@@ -36,11 +36,11 @@ func TestAHubOfAnEarlierVersionIsRefused(t *testing.T) {
 			return c.List(ctx, list, o...)
 		},
 	}).Build()
-	if err := servedByHub(t.Context(), hub, "clusterset"); err != nil {
+	if err := checkHubKinds(t.Context(), hub, "clusterset"); err != nil {
 		t.Fatal(err)
 	}
 	missing = true
-	err := servedByHub(t.Context(), hub, "clusterset")
+	err := checkHubKinds(t.Context(), hub, "clusterset")
 	if err == nil || !strings.Contains(err.Error(), "upgrade the hub first") ||
 		!strings.Contains(err.Error(), "EndpointPage") {
 		t.Errorf("%v", err)

@@ -53,7 +53,7 @@ func optionals(api client.Reader, cfg *rest.Config, dnsEndpoints bool) ([]option
 	for i := range list {
 		o := &list[i]
 		o.name = typeName(o.kind.item)
-		o.ask = func(ctx context.Context) error { return served(ctx, api, []kind{o.kind}) }
+		o.ask = func(ctx context.Context) error { return checkKinds(ctx, api, []kind{o.kind}) }
 	}
 	return append(list, optional{
 		name:   gatewayGroup,

@@ -21,8 +21,7 @@ import (
 )
 
 // orForce is the way out without a hub.
-const orForce = "; if the hub no longer exists, run: kubectl annotate clusterproperty " + clusterset.PropertySet +
-	" " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
+const orForce = "; if the hub no longer exists, run: kubectl clusterset leave --force"
 
 // hubTimeout limits how long each step of a forced leave waits for the hub.
 const hubTimeout = 3 * time.Second
@@ -37,10 +36,12 @@ func explainLeaving(err error) error {
 	return err
 }
 
-// leave takes this cluster out of its clusterset. It withdraws the records on the hub, so that nobody sends traffic
-// here; deletes what the agent made in this cluster; marks the ClusterProfile as left; and deletes the
-// ClusterProperty last, so that every step can be repeated after a crash. No controller runs meanwhile. It changes
-// nothing on the hub if this cluster may be a clone.
+// leave takes this cluster out of its clusterset, while no controller runs. It withdraws the records on the hub, so
+// that nobody sends traffic here; deletes what the agent made in this cluster; marks the ClusterProfile as left; and
+// deletes the ClusterProperty last. After a crash it can be repeated. A possible clone changes nothing on the hub.
+//
+// A forced leave does not depend on the hub. It withdraws nothing, marks the ClusterProfile only if the hub answers and
+// shows that this cluster is no clone, and deletes the token.
 func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) error {
 	forced := set.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced
 	original := true // no clone of the member
@@ -66,24 +67,20 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		}
 		g.cleaned = true
 	}
-	var err error
-	if original {
-		mark := ctx
-		if forced {
-			var cancel context.CancelFunc
-			mark, cancel = context.WithTimeout(ctx, hubTimeout)
-			defer cancel()
-		}
-		err = g.markLeft(mark)
-	}
 	if forced {
+		if original {
+			mark, cancel := context.WithTimeout(ctx, hubTimeout)
+			_ = g.markLeft(mark) // the hub may be gone
+			cancel()
+		}
 		// The hub may still have the claim. Without a token this cluster does not return by itself.
 		if err := g.deleteToken(ctx); err != nil {
 			return fmt.Errorf("leaving: %w", err)
 		}
 		g.forced = true
-	} else if err != nil {
-		return fmt.Errorf("leaving: the records are withdrawn, but the hub must be told: %w%s", err, orForce)
+	} else if err := g.markLeft(ctx); err != nil {
+		return fmt.Errorf("leaving: the records are withdrawn, but marking the ClusterProfile as left failed: %w%s",
+			err, orForce)
 	}
 	if err := g.deleteRenewed(ctx); err != nil {
 		return fmt.Errorf("leaving: %w", err)
@@ -124,9 +121,9 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 	}, client.InNamespace(g.HubNamespace))
 }
 
-// markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans
-// up. If the hub refuses the credentials for a minute, that has already happened, unless the token has expired: then
-// the hub still reserves the ID.
+// markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans up.
+// If the hub refuses the credentials for a minute, they are revoked already. But an expired token proves nothing: the
+// hub may still reserve the ID, so that is an error.
 func (g *Gate) markLeft(ctx context.Context) error {
 	token, err := g.Token() // read before it is used, because another may replace it
 	if err != nil {
@@ -140,12 +137,12 @@ func (g *Gate) markLeft(ctx context.Context) error {
 	if apierrors.IsUnauthorized(err) && expired(token, g.Now()) {
 		return explainLeaving(err)
 	}
-	if !refused(err) {
+	switch {
+	case !refused(err):
 		g.refusedSince = time.Time{}
-	} else if g.refusedSince.IsZero() {
+	case g.refusedSince.IsZero():
 		g.refusedSince = g.Now()
-	}
-	if !g.refusedSince.IsZero() && g.Now().Sub(g.refusedSince) >= reportAfter {
+	case g.Now().Sub(g.refusedSince) >= reportAfter:
 		return nil
 	}
 	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
@@ -180,7 +177,7 @@ type leaseVersion struct {
 	since   time.Time
 }
 
-// checkClone returns why this cluster may be a clone of the member whose name it bears, "" if it is not. A clone
+// checkClone returns why this cluster may be a clone of the member whose ID it has, "" if it is not. A clone
 // has the same credentials, and often the same UID; it must not withdraw the records of the original. A cluster
 // that made the Lease's last renewal is no clone. If it did not, or if the write of that fact failed, it is no
 // clone once nobody has renewed the Lease for as long as the Lease lasts.

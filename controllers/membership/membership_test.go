@@ -116,12 +116,12 @@ func TestWaysOut(t *testing.T) {
 			w.settled(t)
 			w.wish(t, "true")
 			w.hubRefuses = errors.New("no route")
-		}, "leaving=force"},
+		}, "leave --force"},
 		{"leaving, the hub is away since the withdrawal", func(t *testing.T, w *world) {
 			w.settled(t)
 			w.wish(t, clusterset.LeavingWithdrawn)
 			w.hubRefuses = errors.New("no route")
-		}, "leaving=force"},
+		}, "leave --force"},
 		{"another id", func(t *testing.T, w *world) { w.settled(t); w.id(t, "west") }, "restarts with the new one"},
 		{"no claim", func(t *testing.T, w *world) { w.drop(t) }, "kubectl clusterset join"},
 		{"no ClusterSet", func(t *testing.T, w *world) {

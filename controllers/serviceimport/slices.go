@@ -45,7 +45,7 @@ func (r *reconciler) addSlices(ctx context.Context, p *slicePlan) error {
 	var errs []error
 	for _, set := range p.sets() {
 		c := endpoints.Plan(endpoints.WithPorts(set.desired, set.existing), set.existing)
-		c.Rest, c.Delete = nil, nil
+		c.Shrink, c.Delete = nil, nil
 		written, err := r.applySlices(ctx, p, c)
 		errs = append(errs, err)
 		set.existing = slices.Clone(set.existing)
@@ -98,7 +98,7 @@ func (r *reconciler) applySlices(
 		}
 		errs = append(errs, r.failed(p, slice, err))
 	}
-	for _, slice := range slices.DeleteFunc(slices.Concat(c.Update, c.Rest), unwritten) {
+	for _, slice := range slices.DeleteFunc(slices.Concat(c.Update, c.Shrink), unwritten) {
 		logger.V(1).Info("changing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
 		err := r.Local.Update(ctx, slice)
 		if err == nil {

@@ -245,10 +245,10 @@ func TestPlanSettles(t *testing.T) {
 				t.Fatalf("seed %d: adding takes a name away: %+v", seed, u)
 			}
 		}
-		first.Rest, first.Delete = nil, nil
+		first.Shrink, first.Delete = nil, nil
 		state := apply(existing, first)
 		state = apply(state, Plan(desired, state))
-		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Rest)+len(c.Delete) > 0 {
+		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Shrink)+len(c.Delete) > 0 {
 			t.Fatalf("seed %d: not settled: %+v", seed, c)
 		}
 		if len(state) != len(desired) {
@@ -270,7 +270,7 @@ func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.Endp
 	for _, s := range c.Delete {
 		delete(by, s.Name)
 	}
-	for _, s := range slices.Concat(c.Create, c.Update, c.Rest) {
+	for _, s := range slices.Concat(c.Create, c.Update, c.Shrink) {
 		by[s.Name] = s
 	}
 	var out []*discoveryv1.EndpointSlice
@@ -309,10 +309,10 @@ func TestC9WhatMovesStaysAlone(t *testing.T) {
 	for _, e := range c.Delete {
 		deleted = append(deleted, e.Name)
 	}
-	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Update) != 0 || len(c.Rest) != 1 ||
-		c.Rest[0].Name != "part" || len(c.Rest[0].Endpoints) != 1 ||
-		c.Rest[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
-		t.Errorf("deleted %v, updated %+v, left %+v", deleted, c.Update, c.Rest)
+	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Update) != 0 || len(c.Shrink) != 1 ||
+		c.Shrink[0].Name != "part" || len(c.Shrink[0].Endpoints) != 1 ||
+		c.Shrink[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
+		t.Errorf("deleted %v, updated %+v, left %+v", deleted, c.Update, c.Shrink)
 	}
 }
 

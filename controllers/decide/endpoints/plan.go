@@ -18,18 +18,19 @@ import (
 type Changes struct {
 	Create []*discoveryv1.EndpointSlice
 	Update []*discoveryv1.EndpointSlice // changed copies of existing slices, with their resourceVersion
-	Rest   []*discoveryv1.EndpointSlice // such copies of slices to delete, with the endpoints that are still to move
+	Shrink []*discoveryv1.EndpointSlice // changed copies of slices to delete later: only endpoints that are yet to move
 	Delete []*discoveryv1.EndpointSlice
 }
 
 // Plan compares desired with existing slices and changes neither. An endpoint that moves stays where it is until the
-// slice that it moves to has it, and updates that take a ready endpoint or a port away come last (C9). Latencies are
-// measured from the trigger time, so an update has one only if its source changed addresses or readiness, as in
-// Kubernetes. A new slice has none: its endpoints may be older than the import.
+// slice that it moves to has it, and updates that take a ready endpoint or a port away come last (C9).
+//
+// Readers measure latency from the trigger time. So an update has that annotation only if its source changed addresses
+// or readiness, as in Kubernetes. A new slice has none: its endpoints may be older than the import.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
 	var removing []*discoveryv1.EndpointSlice
-	left, moving := byName(existing), missing(desired, existing)
+	left, pending := byName(existing), missing(desired, existing)
 	for _, d := range desired {
 		e := left[d.Name]
 		if e == nil {
@@ -39,7 +40,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 			continue
 		}
 		delete(left, d.Name)
-		if stay := staying(e, d, moving); len(stay) > 0 {
+		if stay := staying(e, d, pending); len(stay) > 0 {
 			both := *d
 			both.Endpoints = slices.Concat(d.Endpoints, stay)
 			d = &both
@@ -62,33 +63,34 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if left[e.Name] == nil {
 			continue
 		}
-		switch stay := staying(e, &discoveryv1.EndpointSlice{}, moving); len(stay) {
+		switch stay := staying(e, &discoveryv1.EndpointSlice{}, pending); len(stay) {
 		case 0:
 			c.Delete = append(c.Delete, e)
 		case len(e.Endpoints): // all stay
 		default:
-			rest := e.DeepCopy()
-			delete(rest.Annotations, corev1.EndpointsLastChangeTriggerTime)
-			rest.Endpoints = stay
-			c.Rest = append(c.Rest, rest)
+			smaller := e.DeepCopy()
+			delete(smaller.Annotations, corev1.EndpointsLastChangeTriggerTime)
+			smaller.Endpoints = stay
+			c.Shrink = append(c.Shrink, smaller)
 		}
 	}
 	return c
 }
 
-// staying returns the endpoints of e that move to another slice than d.
-func staying(e, d *discoveryv1.EndpointSlice, moving map[backend]bool) []discoveryv1.Endpoint {
-	if len(moving) == 0 {
+// staying returns the endpoints of e that another slice is to have and does not have yet, without those of d.
+func staying(e, d *discoveryv1.EndpointSlice, pending map[backend]bool) []discoveryv1.Endpoint {
+	if len(pending) == 0 {
 		return nil
 	}
 	isReady, there := readyIn(e), backends(d)
 	return slices.DeleteFunc(slices.Clone(e.Endpoints), func(ep discoveryv1.Endpoint) bool {
 		b := backendOf(&ep, isReady(&ep))
-		return !moving[b] || there[b]
+		return !pending[b] || there[b]
 	})
 }
 
-// WithPorts returns desired with the ports that existing slices have, so that writing it takes none away.
+// WithPorts returns desired with the other ports of existing slices, so that writing it removes none. It compares names
+// only: a slice cannot have a name twice.
 func WithPorts(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	have, out := byName(existing), slices.Clone(desired)
 	for i, d := range desired {
@@ -111,8 +113,9 @@ func WithPorts(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.En
 	return out
 }
 
-// backend is what distinguishes endpoints for readers. Pods in the network of their host share an address, but have
-// hostnames of their own. While an address moves, it may be ready in one slice and not in another.
+// backend is what distinguishes endpoints for readers. Pods in the network of their host share an address, but not a
+// hostname. Readiness counts: an endpoint that is ready in the old slice has not moved while the new one has it as not
+// ready.
 type backend struct {
 	address, hostname, zone string
 	ready                   bool

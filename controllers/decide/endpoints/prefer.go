@@ -17,8 +17,8 @@ import (
 // leaves a tier that has too few at once.
 const Hysteresis = 10 * time.Second
 
-// Order is which tier of a preference carries the traffic, by address family and port. nil is that of an import which
-// nobody has looked at yet.
+// Order holds, for each address family and port, the tier that carries the traffic. It is nil before the first Prefer,
+// and for imports whose endpoints all carry traffic.
 type Order struct {
 	preference hubv1alpha1.Preference
 	minReady   clusterset.MinReady
@@ -31,11 +31,12 @@ type slot struct {
 }
 
 type carrier struct {
-	tier   int
-	better time.Time // since when a better tier could carry the traffic; zero while none could
+	tier        int
+	betterSince time.Time // since when a better tier could carry the traffic; zero while none could
 }
 
-// Independent reports whether no source's slice depends on what another one publishes, while no cluster has expired.
+// Independent reports whether all exporters are in the tier "any" and in none before it, so that no source's slice
+// depends on another source. Callers look for expired clusters themselves.
 func Independent(m *conflict.Merged, own clusterset.Place) bool {
 	for _, tier := range clusterset.Tiers(m.Preference) {
 		if tier == "any" {
@@ -58,7 +59,8 @@ func place(m *conflict.Merged, cluster string) clusterset.Place {
 // family and port has a tier of its own, so that none is left without a backend. Sources of clusters in no such tier
 // get no traffic. If no tier has enough, the first with a ready endpoint is used, else the last one.
 //
-// was is what Prefer returned for this import before; again is when to call it again if nothing changes, 0 for never.
+// was is what Prefer returned for this import before; again is after how long to call it again if
+// nothing changes, 0 for never.
 // Prefer does not change the given sources.
 func Prefer(
 	sources []*Source, own clusterset.Place, m *conflict.Merged, was *Order, now time.Time,
@@ -83,8 +85,8 @@ func Prefer(
 				c = last.follow(c.tier, now)
 			}
 		}
-		if !c.better.IsZero() {
-			if wait := c.better.Add(Hysteresis).Sub(now); again == 0 || wait < again {
+		if !c.betterSince.IsZero() {
+			if wait := c.betterSince.Add(Hysteresis).Sub(now); again == 0 || wait < again {
 				again = wait
 			}
 		}
@@ -96,7 +98,7 @@ func Prefer(
 	return out, is, again
 }
 
-// count has the endpoints of a tier.
+// count is how many endpoints a tier has.
 type count struct{ ready, all int }
 
 // countEndpoints returns the endpoints of each tier, by address family and port.
@@ -131,22 +133,23 @@ func best(tiers []count, minReady clusterset.MinReady) int {
 	return len(tiers) - 1
 }
 
-// follow returns what carries the traffic now that tier best could, while the last one still could.
+// follow returns the carrier after c, whose tier must still have enough ready endpoints. best is the first tier that
+// has: it takes over once it has had them for Hysteresis.
 func (c carrier) follow(best int, now time.Time) carrier {
-	if best >= c.tier {
+	if best == c.tier {
 		return carrier{tier: best}
 	}
-	if c.better.IsZero() {
-		c.better = now
+	if c.betterSince.IsZero() {
+		c.betterSince = now
 	}
-	if now.Sub(c.better) >= Hysteresis {
+	if now.Sub(c.betterSince) >= Hysteresis {
 		return carrier{tier: best}
 	}
 	return c
 }
 
-// restrict returns the source with those ports whose traffic it carries, or without traffic if it carries none. A
-// source without ports could carry some if a tier selects it. selected says which tiers its cluster is in.
+// restrict returns the source with the ports whose traffic it carries, or with NoTraffic. A source that has none of the
+// import's ports gets NoTraffic only if no tier selects its cluster. selected has the tiers of its cluster.
 func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source {
 	carries := func(port string) bool { return selected[o.carrying[slot{s.AddressType, port}].tier] }
 	ports := s.importPorts(m)
@@ -187,7 +190,7 @@ func (src *Source) importPorts(m *conflict.Merged) map[string]bool {
 	return out
 }
 
-// count returns the endpoints of a source, without those that end. In a rollout, those that start count as not ready.
+// count counts the endpoints of a source. It leaves out those that terminate and are not ready.
 func (src *Source) count() (c count) {
 	add := func(isReady, terminating *bool) {
 		switch {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// conditions are those of an endpoint that its owner publishes, by readyAt and servingAt.
+// conditions are those that the owner of an endpoint published: ready at readyAt, serving at servingAt.
 type conditions [2]*bool
 
 const readyAt, servingAt = 0, 1
@@ -23,8 +23,8 @@ type published map[string][]conditions
 
 func (p published) add(address string, c conditions) { p[address] = append(p[address], c) }
 
-// notReady returns a copy of the source with all endpoints written as not ready: their cluster has expired. What it has
-// published is kept, for when it is live again and the hub does not show the record (DESIGN §7).
+// notReady returns a copy of the source with all endpoints not ready, because their cluster expired. Published keeps
+// what the owner published: Restore needs it if the cluster returns while the hub does not show its record (DESIGN §7).
 func (src *Source) notReady() *Source {
 	out, no := *src, false
 	out.Native, out.Endpoints, out.Published = slices.Clone(src.Native), slices.Clone(src.Endpoints), published{}
@@ -42,7 +42,8 @@ func (src *Source) notReady() *Source {
 	return &out
 }
 
-// readiness returns the value of AnnotationReadiness, or "".
+// readiness returns the value of AnnotationReadiness, or "". It leaves out addresses whose endpoints were all published
+// as not ready: the slice itself shows that.
 func (src *Source) readiness() string {
 	kept := maps.Clone(src.Published)
 	maps.DeleteFunc(kept, func(_ string, all []conditions) bool {

@@ -11,7 +11,7 @@ type Reason struct {
 	Condition string
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
-	Remedy    string // what repairs it; "" unless the condition is False
+	Remedy    string // what repairs it; it makes the condition False
 	Command   string // offered by doctor; "" if the message decides what is to be done
 }
 
@@ -47,7 +47,7 @@ var Reasons = map[string]Reason{
 	"NoCredentials": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The Secret `hub-kubeconfig` in `clusterset-system` is missing, has not reached the Pod yet, or " +
 			"cannot be read.",
-		Remedy: "If it is new, wait for two minutes; else " + join + ", for a member with `--renew`."},
+		Remedy: "If the Secret is new, wait for two minutes. Else " + join + "; a member adds `--renew`."},
 	"Refused": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
@@ -68,7 +68,7 @@ var Reasons = map[string]Reason{
 		Means:  "The hub has no ClusterProfile of this cluster: it has not joined, has left, or was evicted.",
 		Remedy: join + "."},
 	"BeingDeleted": {Condition: "Admitted",
-		Means:  "The ClusterProfile on the hub goes: this cluster leaves, has left, or is evicted.",
+		Means:  "The ClusterProfile on the hub is being deleted: this cluster leaves, has left, or is evicted.",
 		Remedy: "Wait until it is gone; to join again: " + join + "."},
 	"IDTaken": {Condition: "Admitted", Command: "kubectl clusterset leave --force",
 		Means:  "On the hub, another cluster holds this ID: the ID or the credentials were copied.",
@@ -134,8 +134,8 @@ var Reasons = map[string]Reason{
 		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between " +
 			"the two."},
 	"AgentsSilent": {Condition: "PeersReachable",
-		Means: "Unless an endpoint answers here, that member's Lease decides, and its end is noticed after a " +
-			"minute, not five seconds. If only endpoints answer, they stay for an hour, even if its Lease expires.",
+		Means: "That member's agent does not answer here. If only endpoints answer, they stay for an hour, even if " +
+			"its Lease expires. Else its Lease decides, and a failure is noticed after a minute, not five seconds.",
 		Remedy: "If its agent works, allow TCP port 8082 between the Pods of the Deployments `clusterset-controller` " +
 			"(failover.md). Else repair the agent: `kubectl clusterset doctor` there."},
 

@@ -6,9 +6,8 @@ import (
 )
 
 // CommonSilence detects that most other members stopped renewing together, which looks the same as a hub that shows
-// stale Leases (ClusterSet, spec.lease.mostSilent: Hold). It measures silence for as long as the hub is seen.
-// Observations cannot serve here: their measuring stops during a common silence and would prolong it. The zero value
-// has seen nobody.
+// stale Leases (ClusterSet, spec.lease.mostSilent: Hold). It keeps its own times, which move on while the hub is seen;
+// those of Observations stand still during a common silence. The zero value has seen nobody.
 type CommonSilence struct {
 	seenUntil    time.Time
 	stoppedSince time.Time // as Observation.StoppedSince
@@ -20,10 +19,10 @@ type lastRenewal struct {
 	seenAt  time.Time
 }
 
-// ObservedUntil returns the time until which the silence of members counts: hub.SeenUntil, or earlier if more than
-// half of the members that are not expired, and at least two, have missed two renewals since. observations holds what
-// was seen of each other member so far, renewals what the hub shows now. Time that does not count is a gap like any
-// other, so the first member to return does not expire the rest.
+// ObservedUntil returns the end of the time for which silence counts: hub.SeenUntil, except in a common silence. That
+// begins when more than half of the members that are not expired, and at least two, have missed two renewals. Then it
+// returns this beginning. For Observe, the time after it is a gap, so the rest do not expire when the first member
+// returns. observations holds what was seen of each other member so far, renewals what the hub shows now.
 func (c *CommonSilence) ObservedUntil(
 	hub HubView, observations map[string]Observation, renewals map[string]Renewal, l Limits,
 ) time.Time {
@@ -36,13 +35,14 @@ func (c *CommonSilence) ObservedUntil(
 			r.seenAt = l.skipGap(r.seenAt, c.seenUntil, until, c.stoppedSince, hub.OwnRenewal)
 		case o.ObservedUntil.IsZero():
 			r = lastRenewal{seenAt: until}
-		default: // seen by an earlier process
+		default: // new here, but observed before: as long silent as that observation counts
 			r = lastRenewal{o.Renewal, until.Add(min(0, o.RenewedAt.Sub(o.ObservedUntil)))}
 		}
 		if renewals[id].After(r.renewal) {
 			r = lastRenewal{renewals[id], hub.Now}
 		}
-		if last[id] = r; !o.Expired {
+		last[id] = r
+		if !o.Expired {
 			live = append(live, r.seenAt)
 		}
 	}
@@ -51,7 +51,7 @@ func (c *CommonSilence) ObservedUntil(
 	if len(live) < most {
 		return until
 	}
-	slices.SortFunc(live, time.Time.Compare)
+	slices.SortFunc(live, time.Time.Compare) // most of them were last seen at live[most-1] or before
 	if since := live[most-1].Add(2 * l.Renew); since.Before(until) {
 		return since
 	}

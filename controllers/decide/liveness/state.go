@@ -29,7 +29,7 @@ func LeaseName(cluster string) string { return "source-" + cluster }
 
 // State is the state of a source cluster. The zero value means live.
 type State struct {
-	Expired  bool
+	Expired  bool                     // by its Lease, or unreachable
 	OnExpiry hubv1alpha1.ExpiryPolicy // policy for the endpoints of an expired source
 }
 
@@ -59,7 +59,8 @@ func RenewingSince(lease *coordinationv1.Lease) time.Time {
 	return since
 }
 
-// LeaseExpired returns whether the Lease of a source on the hub has expired, even if the source answers and is live.
+// LeaseExpired returns whether the source's Lease on the hub has expired, according to this member's own Lease for the
+// source. The source may answer and be live all the same.
 func LeaseExpired(lease *coordinationv1.Lease) bool {
 	return lease.Annotations[AnnotationLeaseExpired] == "true"
 }

@@ -16,7 +16,7 @@ import (
 type Watch struct {
 	*Reflectors
 	*store
-	selection string // of the API server and its objects: Watches with the same one hold the same objects
+	selection string // hash of Config.selection: metrics count Watches that share it once
 }
 
 var watches reload.Shared[*Watch]
@@ -46,7 +46,7 @@ func start(c Config, selection string) (*Watch, error) {
 	if w.Reflectors, err = newReflectors(c, pluginName, len(resources), w.Synced); err != nil {
 		return nil, err
 	}
-	// All feeds exist before one of them can be complete: the store waits for those that it knows.
+	// Each feed counts itself as one to wait for, so all must exist before a Reflector runs.
 	var feeds []cache.ReflectorStore
 	for _, r := range resources {
 		feeds = append(feeds, r.feed(w.store))
@@ -83,7 +83,7 @@ func (c Config) namespaces() *resource {
 		if ns, ok := object.(*corev1.Namespace); ok {
 			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
 		}
-		return object
+		return object // stripped before
 	}
 	return r
 }
@@ -93,7 +93,7 @@ func (c Config) wants(ns string) bool {
 	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, ns)
 }
 
-// namespace returns the one namespace that requests name, or "" if they are for all. For it a Role is enough.
+// namespace returns the namespace to list and watch, "" for all. For one, a Role is enough.
 func (c Config) namespace() string {
 	if len(c.Namespaces) == 1 {
 		return c.Namespaces[0]
