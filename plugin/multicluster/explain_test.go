@@ -102,7 +102,8 @@ func TestM8ServerFailureSaysWhy(t *testing.T) {
 		return m
 	}
 	ask(0)
-	if got, want := explained(ask(1232)), "14 (Not Ready): (the API server has not sent the whole first lists)"; got != want {
+	const want = "14 (Not Ready): (the API server has not sent the whole first lists)"
+	if got := explained(ask(1232)); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for status, want := range map[int]string{
