@@ -276,6 +276,14 @@ func memberObject(t *text, o object) (condition string) {
 				indent + "- {{ printf \"--dnsendpoint-zone=%s\" . | quote }}\n{{- end }}\n"
 		})
 		container["args"] = slices.Insert(args, len(args)-1, any(id), any(zone))
+	case "ClusterRole":
+		const label = "rbac.authorization.k8s.io/aggregate-to-edit"
+		if labels := at(o, "metadata", "labels"); labels[label] != nil {
+			delete(labels, label)
+			labels[t.line(func(indent, _ string) string {
+				return "{{- if $.Values.editorsExport }}\n" + indent + label + ": \"true\"\n{{- end }}\n"
+			})] = ""
+		}
 	}
 	return ofPods(t, o)
 }

@@ -292,6 +292,11 @@ func TestValuesArePutWhereTheyBelong(t *testing.T) {
 			t.Errorf("the Deployment lacks %q:\n%s", want, text)
 		}
 	}
+	const users = "ClusterRole  clusterset-dns:edit"
+	labels := template(t, charts[1], "--set=editorsExport=false")[users]["metadata"].(object)["labels"].(object)
+	if _, has := labels["rbac.authorization.k8s.io/aggregate-to-edit"]; has || len(labels) == 0 {
+		t.Errorf("without editorsExport, %s has the labels %v", users, labels)
+	}
 	for key := range named(built(t, "member/dnsendpoint")) {
 		if member[key] == nil || template(t, charts[1])[key] != nil {
 			t.Errorf("%s is there with dnsEndpointZone only", key)
