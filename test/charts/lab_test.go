@@ -189,12 +189,17 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 		}
 	}
 
-	// The same releases take up what was kept.
-	c.release("install", "clusterset-hub", system, "--set=members={east}")
+	// The same releases take up what was kept. Without --take-ownership, Helm does not change the kept ClusterSet.
+	c.release("install", "clusterset-hub", system, "--set=members={east},clusterSet.spec.vips.mode=preferred",
+		"--take-ownership")
 	c.release("install", "clusterset-member", system, "--set=clusterID=east")
 	c.release("install", "clusterset-dns", dns)
 	c.survived("install again", all)
 	if !c.there("-n", "clusterset", "serviceaccount", "mcs-east") {
 		t.Error("install again brought no account of east")
+	}
+	if got := c.kubectl("-n", "clusterset", "get", "clusterset", "clusterset", "-o",
+		"jsonpath={.spec.lease.durationSeconds} {.spec.vips.mode}"); got != "50 preferred" {
+		t.Errorf("install again left %s, want the lease of the user, and the new value", got)
 	}
 }
