@@ -202,4 +202,12 @@ func TestCRDsAndUsersObjectsSurvive(t *testing.T) {
 		"jsonpath={.spec.lease.durationSeconds} {.spec.vips.mode}"); got != "50 preferred" {
 		t.Errorf("install again left %s, want the lease of the user, and the new value", got)
 	}
+
+	if out, err := c.helm("upgrade", "clusterset-hub", "charts/clusterset-hub", "--namespace", system,
+		"--set=members={east},clusterSet.name=other"); err == nil || !strings.Contains(out, "clusterSet.name") {
+		t.Errorf("another name of the ClusterSet: %v\n%s", err, out)
+	}
+	if !c.there("-n", "clusterset", "serviceaccount", "mcs-east") {
+		t.Error("with another name of the ClusterSet, the account of east went")
+	}
 }
