@@ -73,11 +73,16 @@ var (
 	selectors = regexp.MustCompile(`([a-zA-Z_:][\w:]*)\s*\{([^}]*)\}`)
 	words     = regexp.MustCompile(`[a-zA-Z_:][\w:]*\s*\(?`)
 	matcher   = regexp.MustCompile(`^\s*(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"\s*$`)
+	named     = regexp.MustCompile(`__name__=~"([^"]*)"`)
 	operators = []string{"and", "or", "unless", "bool", "offset", "inf", "nan"}
 )
 
-// metrics are the names in an expression: words that are no function, operator, label or string.
+// metrics are the names in an expression: words that are no function, operator, label or string, and those that a
+// matcher of __name__ lists.
 func metrics(expr string) (out []string) {
+	for _, m := range named.FindAllStringSubmatch(expr, -1) {
+		out = append(out, strings.Split(m[1], "|")...)
+	}
 	rest := braces.ReplaceAllString(quotes.ReplaceAllString(expr, ""), "")
 	rest = ranges.ReplaceAllString(grouping.ReplaceAllString(rest, ""), "")
 	rest = numbers.ReplaceAllString(rest, "")
@@ -125,10 +130,11 @@ func wrong(expr string, known map[string]metric) (out []string) {
 	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
 		for _, label := range strings.Split(g[2], ",") {
 			label = strings.TrimSpace(label)
-			for _, name := range names {
-				if _, ok := known[base(name, known)].labels[label]; !ok && label != "le" {
-					out = append(out, name+" has no label "+label)
-				}
+			if !slices.ContainsFunc(names, func(name string) bool {
+				_, ok := known[base(name, known)].labels[label]
+				return ok || label == "le"
+			}) {
+				out = append(out, "nothing has a label "+label)
 			}
 		}
 	}
@@ -195,10 +201,13 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		"a_live":    {"gauge", map[string][]string{"state": {"on", "off"}, "pod": nil}},
 		"b_total":   {"counter", map[string][]string{"pod": nil}},
 		"c_seconds": {"histogram", map[string][]string{"pod": nil}},
+		"d_open":    {"gauge", map[string][]string{"pod": nil}},
 	}
 	for _, expr := range []string{
 		`max by (pod, state) (a_live{state="on"}) == 1 unless on (pod) a_live{pod=~"$pod"} > 0.5e3`,
 		`sum(increase(b_total[1h])) > 3 and time() - a_live > 300`,
+		`max by (pod, state) (a_live{state="on"}) > 0 and on (pod) max by (pod) (d_open) == 1`,
+		`time() - max({__name__=~"a_live|d_open"} > 0)`,
 		`histogram_quantile(0.99, sum by (le) (rate(c_seconds_bucket[$__rate_interval])))`,
 	} {
 		if what := wrong(expr, known); what != nil {
@@ -208,7 +217,7 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 	for _, expr := range []string{
 		`a_dead == 1`, `absent(nothing)`, `a_live{state="maybe"}`, `a_live{colour="on"}`, `max by (node) (a_live)`,
 		`b_total > 3`, `c_seconds > 3`, `time() > 3`,
-		`a_live and b_gone`, `rate(a_live_bucket[5m])`,
+		`a_live and b_gone`, `max({__name__=~"a_live|a_dead"})`, `rate(a_live_bucket[5m])`,
 	} {
 		if wrong(expr, known) == nil {
 			t.Errorf("%s is wrong, and is not found", expr)
