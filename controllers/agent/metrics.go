@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -35,16 +36,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		"Lease.", boolean(c.a.env.Cloned()))
 	c.token(ch)
 	for _, s := range c.a.health.Conditions() {
-		c.gauge(ch, "condition", "1 for what each condition of this cluster's Membership is: True, False or Unknown.",
-			1, "condition", s.Type, "status", string(s.Status))
+		c.gauge(ch, "condition", "1 for what each condition of this cluster's Membership is: True, False or Unknown; "+
+			"and its reason.", 1, "condition", s.Type, "status", string(s.Status), "reason", s.Reason)
 	}
 	if !ready {
 		return // there is no cache yet
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
 	defer cancel()
-	c.recordsHeld(ctx, ch)
-	c.exported(ctx, ch)
+	foreign := c.records(ctx, ch)
+	c.exported(ctx, ch, foreign)
 	c.imported(ctx, ch)
 	c.sources(ctx, ch)
 }
@@ -72,40 +73,55 @@ func (c *collector) list(ctx context.Context, into client.ObjectList, of ...clie
 	return c.a.env.Local.List(ctx, into, append(of, client.UnsafeDisableDeepCopy)...) == nil
 }
 
-func (c *collector) recordsHeld(ctx context.Context, ch chan<- prometheus.Metric) {
+// records shows this cluster's copies, and returns the names whose import belongs to another program (I10).
+func (c *collector) records(ctx context.Context, ch chan<- prometheus.Metric) (foreign map[types.NamespacedName]bool) {
 	var list hubv1alpha1.ServiceExportRecordList
 	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace)) {
-		return
+		return nil
 	}
-	states := map[string]int{"own": 0, "followed": 0, "held": 0}
+	foreign = map[types.NamespacedName]bool{}
+	states := map[string]int{"own": 0, "followed": 0, "held": 0, "incomplete": 0}
 	for i := range list.Items {
-		switch rec := &list.Items[i]; {
+		rec := &list.Items[i]
+		notOwned := kube.NotOwned(rec)
+		if notOwned {
+			foreign[kube.Exported(rec)] = true
+		}
+		switch conditions := rec.Status.Conditions; {
 		case rec.Spec.Withdrawn:
+		case meta.IsStatusConditionTrue(conditions, hubv1alpha1.ConditionHeld):
+			states["held"]++
+		case meta.IsStatusConditionFalse(conditions, hubv1alpha1.ConditionEndpointsImported),
+			meta.FindStatusCondition(conditions, hubv1alpha1.ConditionImported) != nil && !notOwned:
+			states["incomplete"]++
 		case rec.Spec.ClusterID == c.a.Cluster:
 			states["own"]++
-		case meta.IsStatusConditionTrue(rec.Status.Conditions, hubv1alpha1.ConditionHeld):
-			states["held"]++
 		default:
 			states["followed"]++
 		}
 	}
 	for state, n := range states {
 		c.gauge(ch, "records", "ServiceExportRecords in effect in this cluster: own; followed (another member's, as "+
-			"on the hub); held (another member's, not as on the hub).", float64(n), "state", state)
+			"on the hub); held (another member's, not as on the hub); incomplete (the import or endpoints are "+
+			"refused or missing).", float64(n), "state", state)
 	}
+	return foreign
 }
 
-func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
+func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric, foreign map[types.NamespacedName]bool) {
 	var list mcsv1beta1.ServiceExportList
 	if !c.list(ctx, &list) {
 		return
 	}
 	states, conflicts := none(), 0
-	states["invalid"] = 0
+	states["invalid"], states["not_owned"] = 0, 0
 	for i := range list.Items {
 		conditions := list.Items[i].Status.Conditions
 		state := readiness(conditions, string(mcsv1beta1.ServiceExportConditionReady))
-		if meta.IsStatusConditionFalse(conditions, string(mcsv1beta1.ServiceExportConditionValid)) {
+		switch {
+		case foreign[client.ObjectKeyFromObject(&list.Items[i])]:
+			state = "not_owned" // the conditions are that program's
+		case meta.IsStatusConditionFalse(conditions, string(mcsv1beta1.ServiceExportConditionValid)):
 			state = "invalid"
 		}
 		states[state]++
@@ -115,7 +131,7 @@ func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	for state, n := range states {
 		c.gauge(ch, "exports", "ServiceExports of this cluster: ready (on the hub), not_ready, invalid (as without "+
-			"a Service).", float64(n), "state", state)
+			"a Service), not_owned (another program owns the import here).", float64(n), "state", state)
 	}
 	c.gauge(ch, "export_conflicts", "ServiceExports of this cluster whose condition Conflict is True.",
 		float64(conflicts))

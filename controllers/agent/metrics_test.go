@@ -109,14 +109,17 @@ func named[T client.Object](namespace, name string, o T, set func(T)) T {
 }
 
 func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
-	record := func(name, cluster string, withdrawn bool, held metav1.ConditionStatus) client.Object {
+	record := func(
+		name, cluster string, withdrawn bool, held metav1.ConditionStatus, more ...metav1.Condition,
+	) client.Object {
 		return named(
 			kube.SystemNamespace,
 			name,
 			&hubv1alpha1.ServiceExportRecord{},
 			func(r *hubv1alpha1.ServiceExportRecord) {
 				r.Spec.ClusterID, r.Spec.Withdrawn = cluster, withdrawn
-				r.Status.Conditions = condition(hubv1alpha1.ConditionHeld, held)
+				r.Spec.ServiceNamespace, r.Spec.ServiceName = "shop", strings.TrimSuffix(name, "."+cluster)
+				r.Status.Conditions = append(condition(hubv1alpha1.ConditionHeld, held), more...)
 			},
 		)
 	}
@@ -131,6 +134,10 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 			i.Spec.IPs, i.Status.Conditions = ips, condition(mcsv1beta1.ServiceImportConditionReady, ready)
 		})
 	}
+	because := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason}
+	}
+	notOwned := because(hubv1alpha1.ConditionImported, metav1.ConditionFalse, hubv1alpha1.ReasonNotOwned)
 	a := observed(
 		"",
 		record("web.east", "east", false, metav1.ConditionFalse),
@@ -138,6 +145,13 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		record("web.west", "west", false, metav1.ConditionTrue),
 		record("db.west", "west", false, metav1.ConditionFalse),
 		record("x.west", "west", false, metav1.ConditionFalse),
+		record("quota.west", "west", false, metav1.ConditionFalse, because(hubv1alpha1.ConditionEndpointsImported,
+			metav1.ConditionFalse, hubv1alpha1.ReasonSliceRefused)),
+		record("policy.east", "east", false, metav1.ConditionFalse, because(hubv1alpha1.ConditionImported,
+			metav1.ConditionTrue, hubv1alpha1.ReasonChangeRefused)),
+		record("theirs.east", "east", false, metav1.ConditionFalse, notOwned),
+		record("nobodys.west", "west", false, metav1.ConditionFalse, notOwned),
+		export("theirs", nil),
 		export("new", nil),
 		export("none", condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse)),
 		export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
@@ -153,8 +167,8 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	a.env.Held = func() bool { return true }
 	want(t, shown(t, a), map[string]float64{
 		"member": 1, "hub_fresh": 1, "cloned": 0,
-		"records/own": 1, "records/followed": 2, "records/held": 1,
-		"exports/ready": 2, "exports/not_ready": 1, "exports/invalid": 1, "export_conflicts": 1,
+		"records/own": 2, "records/followed": 3, "records/held": 1, "records/incomplete": 2,
+		"exports/ready": 2, "exports/not_ready": 1, "exports/invalid": 1, "exports/not_owned": 1, "export_conflicts": 1,
 		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 1,
 	})
 }
@@ -167,7 +181,9 @@ func TestMetricsOfTheMembership(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := shown(t, a)
-	for _, name := range []string{"condition/HubReachable/Unknown", "condition/DNSAnswers/False"} {
+	for _, name := range []string{
+		"condition/HubReachable/Connecting/Unknown", "condition/DNSAnswers/NoDNSAnswer/False",
+	} {
 		if got[name] != 1 {
 			t.Errorf("no %s in %v", name, got)
 		}
