@@ -254,7 +254,7 @@ func still(t *testing.T, scraped string, known map[string]metric) error {
 		}
 		for _, sel := range selectors.FindAllStringSubmatch(expr, -1) {
 			for one := range strings.SplitSeq(sel[2], ",") {
-				if strings.Contains(one, "$") || onlyInFault(strings.TrimSpace(one)) {
+				if strings.Contains(one, "~") || onlyInFault(strings.TrimSpace(one)) {
 					continue
 				}
 				has := func(labels string) bool { return strings.Contains(labels, one) }
