@@ -348,6 +348,13 @@ var faults = []struct {
 		s.Member.Slices = s.Member.Slices[:1]
 	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota",
 		"kubectl clusterset --context=east explain web.shop"},
+	{"it refuses those of the preferred cluster", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
+			"SliceRefused", "exceeded quota")}
+		s.Member.Slices = s.Member.Slices[:1]
+		s.Member.Slices[0].Labels[endpoints.LabelStandby] = "true"
+	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota",
+		"kubectl clusterset --context=east explain web.shop"},
 	{"a record is held that had no ready endpoint", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{
 			condition("Held", "True", "Absent", "the record is gone"),

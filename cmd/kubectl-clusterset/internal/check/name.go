@@ -219,7 +219,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "no-preferred", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
-		One:  "the preference of %s selects no cluster with a ready endpoint",
+		After: []string{"endpoints-lost"}, One: "the preference of %s selects no cluster with a ready endpoint",
 		Many: "the preferences of %d names select no cluster with a ready endpoint", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			ready := func(x Exporter) bool { return x.Ready > 0 }
