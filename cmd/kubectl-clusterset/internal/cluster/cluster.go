@@ -241,6 +241,9 @@ func (c *Cluster) AwaitRollout(ctx context.Context, name types.NamespacedName, a
 			return false, "", err
 		}
 		done, why := facts.RolledOut(d, pods, available)
+		if done && why != "" {
+			say("%s: Deployment %s: %s", c.Name, name.Name, why)
+		}
 		return done, why, nil
 	})
 }

@@ -1016,6 +1016,52 @@ func TestAReplicaWithoutANodeStopsNothing(t *testing.T) {
 	}
 }
 
+// TestALostNodeStopsNoInstallBeside: as many Pods are ready as before, and the others are named.
+func TestALostNodeStopsNoInstallBeside(t *testing.T) {
+	all := append(pods(), pods()...)
+	for _, p := range all[2:] {
+		p.SetNamespace(besideNamespace)
+		p.SetLabels(map[string]string{"app.kubernetes.io/name": "clusterset-coredns"})
+	}
+	all[3].(*corev1.Pod).Status.Conditions[0].Status = corev1.ConditionFalse
+	here := load(t, "testdata/kubeadm.yaml", append(all, besideService())...)
+	var said strings.Builder
+	r := &Runner{Cluster: here, Out: io.Discard, Timeout: time.Second,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
+		Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+			a := new(miekg.Msg).SetReply(q)
+			a.Answer = []miekg.RR{&miekg.TXT{Txt: []string{"1.0.0"}}}
+			return a, nil
+		}}
+	for available, enough := range []bool{false, true} { // without Wait nothing is waited for
+		r.Wait = false
+		if err := r.Install(t.Context(), Wanted{Mode: Beside, Image: image}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []*appsv1.Deployment{s.Deployment, s.Beside} {
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, Replicas: 2,
+				AvailableReplicas: 2}
+			if d == s.Beside {
+				d.Status.AvailableReplicas = int32(available)
+			}
+			if err := here.Status().Update(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Wait = true
+		if err := r.Install(t.Context(), Wanted{}); (err == nil) != enough {
+			t.Errorf("with %d of 2 before: %v", available, err)
+		}
+	}
+	if !strings.Contains(said.String(), "1 of 2 new replicas are available; not ready: coredns-b\n") {
+		t.Errorf("it says %s", &said)
+	}
+}
+
 // TestARoleStaysWhileAnotherBindingNeedsIt: deploy/coredns binds it to the cluster's own CoreDNS.
 func TestARoleStaysWhileAnotherBindingNeedsIt(t *testing.T) {
 	for what, bound := range map[string]bool{"bound by hand": true, "not bound": false} {

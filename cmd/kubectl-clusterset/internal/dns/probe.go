@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -17,13 +16,6 @@ import (
 
 // Asker sends one question to a Pod and returns the answer.
 type Asker func(ctx context.Context, pod *corev1.Pod, port int32, question *miekg.Msg) (*miekg.Msg, error)
-
-// ready reports whether a Pod should answer. A Pod that crashes, or whose node is lost, is in the phase Running, too.
-func ready(p *corev1.Pod) bool {
-	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
 
 // patience is the time for one question, with its port-forward.
 const patience = 10 * time.Second

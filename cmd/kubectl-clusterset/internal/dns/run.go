@@ -396,7 +396,11 @@ func (r *Runner) besideLogs() string {
 
 // besideRuns waits until our own Deployment answers. If it does not, it gets back the image that it had before.
 func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) error {
-	err := r.rollout(ctx, s.Beside, math.MaxInt32)
+	available := int32(math.MaxInt32) // all, unless some were before
+	if b := before.Beside; b != nil && b.Status.AvailableReplicas > 0 {
+		available = b.Status.AvailableReplicas
+	}
+	err := r.rollout(ctx, s.Beside, available)
 	if err == nil {
 		var selector labels.Selector
 		if selector, err = metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector); err == nil {
@@ -445,8 +449,8 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 
 var errRollout = errors.New("the rollout does not end")
 
-// rollout waits until all replicas of a Deployment are new, and so many of them available, but one at least. Of the
-// cluster's DNS, as many as before are enough: a replica may have no node.
+// rollout waits until all replicas of a Deployment are new, and so many of them available, but one at least. As many as
+// before are enough: a replica may have no node.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment, available int32) error {
 	err := r.AwaitRollout(ctx, client.ObjectKeyFromObject(d), max(1, available), r.Timeout, r.Say)
 	if err != nil {
@@ -494,7 +498,7 @@ func (r *Runner) askAll(ctx context.Context, namespace string, selector labels.S
 	}
 	asked := 0
 	for i := range pods {
-		if p := &pods[i]; ready(p) {
+		if p := &pods[i]; facts.Ready(p) {
 			asked++
 			if why := r.askPod(ctx, p, port, domain, want); why != "" {
 				return false, "Pod " + p.Name + " " + why, nil

@@ -240,23 +240,38 @@ func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Le
 	return d != nil && (!ok || renewed.Before(d.At.Add(revoked)))
 }
 
-// RolledOut reports whether all replicas are new and at least available of them are available. If not, why quotes the
-// first Pod that waits.
+// RolledOut reports whether all replicas are new and at least available of them are available. Unless all are, why
+// quotes the first Pod that waits, or else names those that are not ready.
 func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done bool, why string) {
 	want, st := ptr.Deref(d.Spec.Replicas, 1), &d.Status
-	available = min(available, want)
-	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= available &&
-		st.Replicas <= st.UpdatedReplicas {
+	done = st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.Replicas <= st.UpdatedReplicas &&
+		st.AvailableReplicas >= min(available, want)
+	if done && st.AvailableReplicas >= want {
 		return true, ""
 	}
 	old := st.Replicas - st.UpdatedReplicas // a rollout deletes first those that are not available
 	why = fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
+	var unready []string
 	for i := range pods {
-		if w := Waiting(&pods[i]); w != "" {
-			return false, why + "; " + w
+		p := &pods[i]
+		if w := Waiting(p); w != "" {
+			return done, why + "; " + w
+		}
+		if p.DeletionTimestamp == nil && !Ended(p) && !Ready(p) {
+			unready = append(unready, p.Name)
 		}
 	}
-	return false, why
+	if len(unready) > 0 {
+		why += "; not ready: " + strings.Join(unready, ", ")
+	}
+	return done, why
+}
+
+// Ready reports whether a Pod should answer. A Pod that crashes, or whose node is lost, is in the phase Running, too.
+func Ready(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Down is why a Deployment does not run as it should, and the command that shows more.

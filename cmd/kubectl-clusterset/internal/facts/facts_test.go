@@ -54,6 +54,28 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 	}
 }
 
+// TestPodsThatAreNotReadyAreNamed, also if they need not be. The kubelet of a lost node reports nothing of containers.
+func TestPodsThatAreNotReadyAreNamed(t *testing.T) {
+	pod := func(name string, ready corev1.ConditionStatus) (p corev1.Pod) {
+		p.Name = name
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Ready: true}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		return p
+	}
+	pods := []corev1.Pod{pod("d-1", corev1.ConditionTrue), pod("d-2", corev1.ConditionFalse),
+		pod("d-3", corev1.ConditionFalse), pod("d-4", corev1.ConditionFalse)}
+	pods[2].DeletionTimestamp, pods[3].Status.Phase = &metav1.Time{}, corev1.PodFailed
+	two := int32(2)
+	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &two},
+		Status: appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 2}}
+	for available, enough := range map[int32]bool{1: true, 2: false} {
+		if done, why := RolledOut(d, pods, available); done != enough ||
+			why != "1 of 2 new replicas are available; not ready: d-2" {
+			t.Errorf("%v, %q", done, why)
+		}
+	}
+}
+
 func TestWhatOfADeploymentIsMissing(t *testing.T) {
 	replicas := func(all, updated, available int32) appsv1.DeploymentStatus {
 		return appsv1.DeploymentStatus{Replicas: all, UpdatedReplicas: updated, AvailableReplicas: available}

@@ -240,12 +240,7 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		if err := p.Get(ctx, name, pod); err != nil {
 			return false, "", err
 		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return true, "", nil
-			}
-		}
-		return false, cmp.Or(facts.Waiting(pod), "phase "+string(pod.Status.Phase)), nil
+		return facts.Ready(pod), cmp.Or(facts.Waiting(pod), "phase "+string(pod.Status.Phase)), nil
 	})
 	switch err = p.Failed(err, "waiting for Pod %s", name); {
 	case err != nil && pod.Name != "" && pod.Spec.NodeName == "":
