@@ -139,6 +139,9 @@ var dnsChecks = []Check{
 			if len(out) > 0 && w.Member.DNS.Beside.Status.AvailableReplicas > 0 {
 				out[0].Level = report.Warning
 			}
+			if lacks := w.Member.BesideDrift; len(out) > 0 && len(lacks) > 0 {
+				out[0].Detail, out[0].Do = out[0].Detail+"; "+strings.Join(lacks, ", "), installDNS(w)
+			}
 			return out
 		},
 	},

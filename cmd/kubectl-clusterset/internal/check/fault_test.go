@@ -130,6 +130,16 @@ var faults = []struct {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: server misbehaving")
 	}, "x CoreDNS lacks rights that its plugin needs: ClusterRoleBinding clusterset-dns:coredns is missing",
 		"kubectl clusterset --context=east dns install"},
+	{"our CoreDNS beside the cluster's lost its rights", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n kubernetes cluster.local\n}\n" +
+			"clusterset.local:53 {\n forward . 10.96.7.7\n}\n"
+		s.Member.DNS.Deployment.Annotations = nil
+		s.Member.DNS.Beside = deployment("clusterset-dns", "coredns", 0)
+		s.Member.BesideDrift = []string{"ClusterRoleBinding clusterset-dns:coredns-beside is missing"}
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x our CoreDNS beside the cluster's DNS does not run as it should: Deployment coredns: 0 of 2 new replicas " +
+		"are available; ClusterRoleBinding clusterset-dns:coredns-beside is missing",
+		"kubectl clusterset --context=east dns install"},
 	{"the agent says that DNS fails, and the Corefile is right", all, func(s *snapshot.Snapshot) {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
 	}, "x The cluster's DNS does not answer for clusterset.local: timeout",

@@ -37,7 +37,8 @@ var compared = map[string]client.ObjectList{
 func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
 	m := r.Snapshot.Member
 	if r.earlier(Drift) && r.Earlier.Member != nil {
-		m.Drift, m.DNSDrift = r.Earlier.Member.Drift, r.Earlier.Member.DNSDrift
+		of := r.Earlier.Member
+		m.Drift, m.DNSDrift, m.BesideDrift = of.Drift, of.DNSDrift, of.BesideDrift
 		return nil
 	}
 	found := map[string][]unstructured.Unstructured{}
@@ -45,20 +46,26 @@ func (r *reader) drift(ctx context.Context, c *cluster.Cluster) (err error) {
 		manifest.Member); err != nil {
 		return err
 	}
+	role, err := differences(ctx, c, found, manifest.Values{}, manifest.CoreDNS+"/role")
+	lacks := func(binding string, account map[string]any) []string {
+		if len(role) > 0 || slices.ContainsFunc(found["ClusterRoleBinding"], func(b unstructured.Unstructured) bool {
+			role, _, _ := unstructured.NestedString(b.Object, "roleRef", "name")
+			group := map[string]any{"kind": "Group"} // that the account may be in
+			return role == "clusterset-dns:coredns" && (within([]any{account}, b.Object["subjects"]) ||
+				within([]any{group}, b.Object["subjects"]))
+		}) {
+			return role
+		}
+		return []string{"ClusterRoleBinding " + binding + " is missing, or for another account"}
+	}
 	// The account of the cluster's CoreDNS has another name in some distributions. If it is not known, any counts.
-	m.DNSDrift, err = differences(ctx, c, found, manifest.Values{}, manifest.CoreDNS+"/role")
-	var account any = map[string]any{}
+	account := map[string]any{}
 	if d, _ := dns.Deployment(ctx, c); d != nil {
 		account = dns.Subject(d)
 	}
-	if bound := slices.ContainsFunc(found["ClusterRoleBinding"], func(b unstructured.Unstructured) bool {
-		role, _, _ := unstructured.NestedString(b.Object, "roleRef", "name")
-		group := map[string]any{"kind": "Group"} // that the account may be in
-		return role == "clusterset-dns:coredns" && (within([]any{account}, b.Object["subjects"]) ||
-			within([]any{group}, b.Object["subjects"]))
-	}); !bound && len(m.DNSDrift) == 0 {
-		m.DNSDrift = []string{"ClusterRoleBinding clusterset-dns:coredns is missing, or for another account"}
-	}
+	m.DNSDrift = lacks("clusterset-dns:coredns", account)
+	m.BesideDrift = lacks("clusterset-dns:coredns-beside", map[string]any{"kind": "ServiceAccount",
+		"namespace": "clusterset-dns", "name": "coredns"})
 	return err
 }
 

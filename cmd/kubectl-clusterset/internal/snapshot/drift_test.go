@@ -75,7 +75,7 @@ func TestTheRoleIsBoundToTheAccountOfCoreDNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drift := func(there ...client.Object) []string {
+	drift := func(there ...client.Object) *Member {
 		t.Helper()
 		for _, o := range applied {
 			there = append(there, o.DeepCopy())
@@ -85,24 +85,34 @@ func TestTheRoleIsBoundToTheAccountOfCoreDNS(t *testing.T) {
 		if err := r.drift(t.Context(), &cluster.Cluster{Client: c}); err != nil {
 			t.Fatal(err)
 		}
-		return r.Snapshot.Member.DNSDrift
+		return r.Snapshot.Member
 	}
-	if got := drift(); len(got) > 0 {
+	if got := drift().DNSDrift; len(got) > 0 {
 		t.Errorf("DNS runs elsewhere: %q", got)
 	}
 	for account, lacks := range map[string]bool{"coredns": false, "rke2-coredns": true, "": true} {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns",
 			Labels: map[string]string{"k8s-app": "kube-dns"}}}
 		d.Spec.Template.Spec.ServiceAccountName = account
-		if got := drift(d); (len(got) > 0) != lacks {
+		if got := drift(d).DNSDrift; (len(got) > 0) != lacks {
 			t.Errorf("account %q: %q", account, got)
 		}
 		group := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "own"},
 			RoleRef:  rbacv1.RoleRef{Name: "clusterset-dns:coredns"},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:kube-system"}}}
-		if got := drift(d, group); len(got) > 0 {
+		if got := drift(d, group).DNSDrift; len(got) > 0 {
 			t.Errorf("account %q, and a group: %q", account, got)
 		}
+	}
+	const lost = "ClusterRoleBinding clusterset-dns:coredns-beside is missing, or for another account"
+	if got := drift().BesideDrift; !slices.Equal(got, []string{lost}) {
+		t.Errorf("beside: %q", got)
+	}
+	if applied, err = manifest.Render(manifest.Beside, manifest.Values{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := drift().BesideDrift; len(got) > 0 {
+		t.Errorf("beside: %q", got)
 	}
 }
 

@@ -117,6 +117,7 @@ type Member struct {
 	DNSRefusal  string                            `json:"dnsRefusal,omitempty"` // why CoreDNS refuses its Corefile
 	Drift       []string                          `json:"drift,omitempty"`      // from the manifests of this release
 	DNSDrift    []string                          `json:"dnsDrift,omitempty"`
+	BesideDrift []string                          `json:"besideDrift,omitempty"` // whether or not ours is there
 }
 
 // Service is what is read of a Service that is not of the agent.
