@@ -154,8 +154,13 @@ func setContainer(o *unstructured.Unstructured, v Values) {
 		return
 	}
 	runs, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&v.Runs.Spec.Template.Spec) // it was one
+	helm, _ := facts.Release(v.Runs)
 	for _, field := range []string{"priorityClassName", "tolerations"} {
-		if pod[field] != nil && othersSet(v.Runs, field) { // a field that the manifest lacks stays anyway
+		// A field that the manifest lacks stays anyway. Nobody manages one that Helm leaves out.
+		if pod[field] == nil || helm == "" && !othersSet(v.Runs, field) {
+			continue
+		}
+		if delete(pod, field); runs[field] != nil {
 			pod[field] = runs[field]
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
@@ -111,6 +113,20 @@ func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
 		if args := c["args"].([]any); !slices.Contains(args, any("--cluster-id=007")) ||
 			!slices.Contains(args, any("--hub-namespace=blue")) {
 			t.Errorf("args %v", args)
+		}
+	}
+}
+
+// TestWhatHelmLeavesOutStaysOut: values without a priority class leave no field that Helm would manage.
+func TestWhatHelmLeavesOutStaysOut(t *testing.T) {
+	for name, release := range map[string]string{"of Helm": "agent", "of nobody": ""} {
+		runs := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			"meta.helm.sh/release-name": release}}}
+		all := render(t, manifest.Member, manifest.Values{Runs: runs})
+		class, is, err := unstructured.NestedString(all[len(all)-1].Object, "spec", "template", "spec",
+			"priorityClassName")
+		if err != nil || is != (release == "") {
+			t.Errorf("%s: %q, %v", name, class, err)
 		}
 	}
 }
