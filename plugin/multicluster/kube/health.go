@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"time"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,13 +23,16 @@ const (
 	unreachable
 )
 
-// health keeps the results of requests to the API server, and logs each change once, not at every attempt.
+// health keeps the results of requests to the API server, and logs each change once, not at every attempt; and trouble
+// again each hour, because logs are rotated.
 type health struct {
 	mu     sync.Mutex
 	log    clog.P
 	synced func() bool
 	wanted int                   // resources
 	last   map[*resource]trouble // of the last request; none: it was answered
+	logged map[*resource]trouble // since then
+	since  time.Time
 }
 
 func newHealth(plugin string, resources int, synced func() bool) *health {
@@ -40,7 +44,7 @@ func newHealth(plugin string, resources int, synced func() bool) *health {
 func (h *health) up() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.last) == h.wanted && !h.troubled(none)
+	return len(h.last) == h.wanted && !troubled(h.last, none)
 }
 
 // refused is an error while something is missing, or we are refused it (L2).
@@ -59,19 +63,22 @@ func (h *health) refused() error {
 func (h *health) observe(r *resource, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := classify(err)
-	before, known := h.last[r]
-	if known && before == t {
+	t, before := classify(err), h.last[r]
+	h.last[r] = t
+	if time.Since(h.since) >= time.Hour {
+		h.logged, h.since = make(map[*resource]trouble), time.Now()
+	}
+	if logged, is := h.logged[r]; is && logged == t {
 		return
 	}
-	said, consequence := h.troubled(t), h.consequence()
+	said, consequence := troubled(h.logged, t), h.consequence()
 	if what == watching && t == forbidden {
 		consequence = "changes come with a list at each try"
 	}
-	h.last[r] = t
+	h.logged[r] = t
 	switch t {
 	case none:
-		if before != none && !h.troubled(none) {
+		if before != none && !troubled(h.last, none) {
 			h.log.Infof("The API server answers again")
 		}
 	case missing:
@@ -89,8 +96,8 @@ func (h *health) observe(r *resource, what request, err error) {
 }
 
 // troubled reports whether some resource has that trouble, or with none, any.
-func (h *health) troubled(t trouble) bool {
-	for _, o := range h.last {
+func troubled(of map[*resource]trouble, t trouble) bool {
+	for _, o := range of {
 		if o == t && t != none || t == none && o != none {
 			return true
 		}

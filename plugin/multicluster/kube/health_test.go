@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,6 +60,25 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 	}
 }
 
+// TestTroubleThatLastsIsSaidEachHour, by as many lines as at first: a log is rotated away. Nothing is said of health.
+func TestTroubleThatLastsIsSaidEachHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		imports, endpoints, namespaces := &resource{kind: "ServiceImports"}, &resource{kind: "EndpointSlices"},
+			&resource{kind: "Namespaces"}
+		h := newHealth(pluginName, 3, func() bool { return false })
+		out := capture(t)
+		for range 3 * 60 { // minutes
+			h.observe(imports, listing, apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+			h.observe(endpoints, listing, errors.New("refused"))
+			h.observe(namespaces, listing, nil)
+			time.Sleep(time.Minute)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 6 || strings.Count(out.String(), "bind ClusterRole") != 3 {
+			t.Errorf("%d lines in three hours, want 6:\n%s", n, out)
+		}
+	})
+}
+
 // TestL2WatchIsForbidden: lists alone make a zone that is answered and follows changes; api_up is
 // 0, and one line for each resource says how it is.
 func TestL2WatchIsForbidden(t *testing.T) {
@@ -94,7 +115,7 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 			eventually(t, "said", func() bool {
 				w.health.mu.Lock()
 				defer w.health.mu.Unlock()
-				return w.health.troubled(unreachable)
+				return troubled(w.health.last, unreachable)
 			})
 			tries := len(a.asked())
 			eventually(t, "more attempts", func() bool {
