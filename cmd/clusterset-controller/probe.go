@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,9 +60,8 @@ func probeCommand(ctx context.Context, args []string) error {
 func probe(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
-	for path, do := range map[string]action{
-		"/v2/resolve": resolve, "/v2/ask": ask, "/v2/connect": connect,
-	} {
+	for path, do := range map[string]action{"/v2/resolve": {"lookups", resolve}, "/v2/ask": {"connections", ask},
+		"/v2/connect": {"connections", connect}} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			times, err := strconv.Atoi(r.FormValue("times"))
 			if err != nil || times < 1 || times > maxTimes {
@@ -80,29 +80,48 @@ func probe(name string) http.Handler {
 	return mux
 }
 
-// action is what probe does once.
-type action func(ctx context.Context, to string) (results []string, err error)
+// action is what probe does.
+type action struct {
+	plural string
+	once   func(ctx context.Context, to string) (results []string, err error)
+}
 
-// repeat does it that many times, and counts its results. The first error ends it.
+// repeat does it that many times, and counts its results. An error has the number of failures and the first of them;
+// maxConcurrent of them end it.
 func (do action) repeat(ctx context.Context, to string, times int) (map[string]int, error) {
 	var lock sync.Mutex
-	counts := map[string]int{}
-	all, ctx := errgroup.WithContext(ctx)
+	var first error
+	counts, failed, done := map[string]int{}, 0, 0
+	var all errgroup.Group
 	all.SetLimit(maxConcurrent)
 	for range times {
 		all.Go(func() error {
+			lock.Lock()
+			enough := failed >= maxConcurrent
+			lock.Unlock()
+			if enough {
+				return nil
+			}
 			ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errTimeout)
 			defer cancel()
-			results, err := do(ctx, to)
+			results, err := do.once(ctx, to)
 			lock.Lock()
 			defer lock.Unlock()
+			done++
+			if err != nil {
+				first, failed = cmp.Or(first, err), failed+1
+			}
 			for _, result := range results {
 				counts[result]++
 			}
-			return err
+			return nil
 		})
 	}
-	return counts, all.Wait()
+	_ = all.Wait() // there are no errors
+	if first != nil && times > 1 {
+		first = fmt.Errorf("%d of %d %s failed: %w", failed, done, do.plural, first)
+	}
+	return counts, first
 }
 
 // resolve looks up a name. A Resolver gives lookups of one name at the same time one answer, so each has its own.

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -74,11 +77,37 @@ func TestProbe(t *testing.T) {
 		"/v2/ask?times=1&to=localhost:80":                        {http.StatusBadRequest, "ParseAddr"},
 		"/v2/ask?times=0&to=" + west:                             {http.StatusBadRequest, "times"},
 		"/v2/ask?times=1000000&to=" + west:                       {http.StatusBadRequest, "times"},
+		"/v2/ask?times=2&to=" + closed:                           {http.StatusBadGateway, "2 of 2 connections"},
 		"/v2/resolve?times=2&to=":                                {http.StatusBadGateway, "no such host"},
 		"/v2/ask?times=1&to=" + url.QueryEscape("127.0.0.1:80/"): {http.StatusBadRequest, "127.0.0.1:80/"},
 	} {
 		if status, text := get(path, nil); status != want.status || !strings.Contains(text, want.says) {
 			t.Errorf("%s: %d %q, want %v", path, status, text, want)
+		}
+	}
+}
+
+// TestAFailureIsCounted: it ends the others only if as many as run at a time have failed.
+func TestAFailureIsCounted(t *testing.T) {
+	var did atomic.Int32
+	lookup := action{"lookups", func(_ context.Context, to string) ([]string, error) {
+		if n := did.Add(1); to == "none" || to == "some" && n%10 == 0 {
+			return nil, errors.New("no such host")
+		}
+		return []string{"10.0.0.1"}, nil
+	}}
+	for to, want := range map[string]string{
+		"all": "<nil>", "some": "10 of 100 lookups failed: no such host", "none": "of %d lookups failed: no such host",
+	} {
+		did.Store(0)
+		counts, err := lookup.repeat(t.Context(), to, 100)
+		n := int(did.Load())
+		if to == "none" {
+			want = fmt.Sprintf(want, n)
+		}
+		if !strings.HasSuffix(fmt.Sprint(err), want) || (n == 100) != (to != "none") || n < maxConcurrent ||
+			err == nil && counts["10.0.0.1"] != 100 {
+			t.Errorf("%s: %v, %v after %d", to, counts, err, n)
 		}
 	}
 }
