@@ -83,12 +83,7 @@ func (s *State) readNodeLocal(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.List(ctx, &all, client.InNamespace(kubeSystem)); err != nil {
 		return err
 	}
-	for i := range all.Items {
-		if platform.NodeCache(&all.Items[i]) {
-			s.NodeLocal = &all.Items[i]
-		}
-	}
-	if s.NodeLocal == nil {
+	if s.NodeLocal = facts.Find(all.Items, platform.NodeCache); s.NodeLocal == nil {
 		return nil
 	}
 	name, key := corefileOf(&s.NodeLocal.Spec.Template.Spec)
@@ -160,12 +155,10 @@ func served(c *cluster.Cluster, version string) bool {
 func Deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
 	var found appsv1.DeploymentList
 	err := c.List(ctx, &found, client.InNamespace(kubeSystem), client.MatchingLabels{"k8s-app": "kube-dns"})
-	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
-		if d := &found.Items[i]; strings.Contains(d.Name, "dns") && !strings.Contains(d.Name, "autoscaler") {
-			return d, nil
-		}
-	}
-	return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
+	d := facts.Find(found.Items, func(d *appsv1.Deployment) bool { // an autoscaler may have the label, too
+		return strings.Contains(d.Name, "dns") && !strings.Contains(d.Name, "autoscaler")
+	})
+	return d, c.Failed(err, "listing Deployments in %s", kubeSystem)
 }
 
 // Subject returns the ServiceAccount that the Pods of a Deployment have, as a binding names it.
@@ -266,12 +259,7 @@ func (s *State) container() *corev1.Container {
 		return nil
 	}
 	all := s.Deployment.Spec.Template.Spec.Containers
-	for i := range all {
-		if all[i].Name == "coredns" || len(all) == 1 {
-			return &all[i]
-		}
-	}
-	return nil
+	return facts.Find(all, func(c *corev1.Container) bool { return c.Name == "coredns" || len(all) == 1 })
 }
 
 // servers returns how to find the Pods of the cluster's DNS, and the TCP port that they listen on. The selector is nil
