@@ -122,10 +122,10 @@ func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstruct
 	}
 	if len(sets.Items) > 0 {
 		o.Say("the hub: kept ClusterSet %s", sets.Items[0].Name)
-	} else if err := o.applyPart(ctx, "ClusterSet "+o.HubNamespace, firstOf(objects, "ClusterSet")); err != nil {
+	} else if err := o.applyPart(ctx, "ClusterSet "+o.HubNamespace, only(objects, "ClusterSet")...); err != nil {
 		return err
 	}
-	return o.applyPart(ctx, "the controller", firstOf(objects, "Deployment"))
+	return o.applyPart(ctx, "the controller", only(objects, "Deployment")...)
 }
 
 func (o *Options) applyPart(ctx context.Context, what string, objects ...*unstructured.Unstructured) error {

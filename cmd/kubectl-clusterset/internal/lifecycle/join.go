@@ -275,7 +275,7 @@ func (j *join) checkRights(ctx context.Context) error {
 	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile")}
 	here := cluster.Writes{}
 	if !j.Renew {
-		there.Rights = []cluster.Right{cluster.RightTo("create", firstOf(j.hubSide, "ClusterProfile"))}
+		there.Rights = []cluster.Right{cluster.RightTo("create", only(j.hubSide, "ClusterProfile")[0])}
 		here.Apply = slices.Clone(j.here)
 		if j.id == nil {
 			here.Rights = []cluster.Right{cluster.RightTo("create", property(clusterset.PropertyID))}
@@ -395,7 +395,7 @@ func (j *join) claim(ctx context.Context) error {
 		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
-	err := j.Hub.Create(ctx, firstOf(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
+	err := j.Hub.Create(ctx, only(j.hubSide, "ClusterProfile")[0].DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		if again := j.claimable(ctx); again != nil || j.claimed {
 			return again
@@ -464,7 +464,7 @@ func (j *join) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	profile := firstOf(j.hubSide, "ClusterProfile")
+	profile := only(j.hubSide, "ClusterProfile")[0]
 	annotations := profile.GetAnnotations()
 	annotations[clusterset.AnnotationJoiningUID] = j.uid
 	profile.SetAnnotations(annotations)

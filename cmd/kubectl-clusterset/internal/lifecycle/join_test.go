@@ -54,7 +54,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	}
 	check := func(objects []*unstructured.Unstructured, image string, want ...string) {
 		t.Helper()
-		containers, _, _ := unstructured.NestedSlice(firstOf(objects, "Deployment").Object, "spec", "template", "spec",
+		containers, _, _ := unstructured.NestedSlice(only(objects, "Deployment")[0].Object, "spec", "template", "spec",
 			"containers")
 		c := containers[0].(map[string]any)
 		args, _, _ := unstructured.NestedStringSlice(c, "args")
@@ -137,7 +137,7 @@ func TestAnUpgradeKeepsTheResourcesThatSomebodySet(t *testing.T) {
 		}
 		for _, objects := range [][]*unstructured.Unstructured{j.here, hub} {
 			d := &appsv1.Deployment{}
-			err := runtime.DefaultUnstructuredConverter.FromUnstructured(firstOf(objects, "Deployment").Object, d)
+			err := runtime.DefaultUnstructuredConverter.FromUnstructured(only(objects, "Deployment")[0].Object, d)
 			if err != nil || int64(*d.Spec.Replicas) != c.want {
 				t.Errorf("%s, %s: %d replicas, want %d: %v", c.by, d.Name, *d.Spec.Replicas, c.want, err)
 			}

@@ -345,9 +345,8 @@ func (l *leave) clean(ctx context.Context) error {
 	if err == nil && l.helm != "" { // the agent stays, and would write its Membership again
 		err = l.stopAgent(ctx)
 	}
-	if err == nil && firstOf(l.objects, "Namespace") != nil {
-		err = l.Member.Remove(ctx, only(l.objects, "Namespace"))
-		if err == nil {
+	if ns := only(l.objects, "Namespace"); err == nil && len(ns) > 0 {
+		if err = l.Member.Remove(ctx, ns); err == nil {
 			err = l.Member.NamespaceGone(ctx, kube.SystemNamespace, l.Timeout)
 		}
 	}

@@ -142,16 +142,6 @@ func only(objects []*unstructured.Unstructured, kinds ...string) []*unstructured
 	})
 }
 
-// firstOf returns the first object of a kind, or nil.
-func firstOf(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
-	for _, o := range objects {
-		if o.GetKind() == kind {
-			return o
-		}
-	}
-	return nil
-}
-
 // image returns the image of --image, or else that of the running container, or else this version's.
 func (o *Options) image(runs *corev1.Container) (string, error) {
 	switch {
