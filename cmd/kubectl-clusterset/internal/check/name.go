@@ -212,7 +212,7 @@ var nameChecks = []Check{
 		One: "no endpoint of %s is ready, so connections fail", Many: "no endpoint of %d names is ready", Do: explain,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return !w.HasRead(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
-				!slices.ContainsFunc(n.slices, func(s *discoveryv1.EndpointSlice) bool {
+				!slices.ContainsFunc(n.Slices, func(s *discoveryv1.EndpointSlice) bool {
 					return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return Ready(&e) })
 				}), ""
 		}),
@@ -365,7 +365,7 @@ func addressesHere(w *World) (out []Hit) {
 	seen := map[string]bool{"": true, w.Member.ID(): true}
 	var all []*discoveryv1.EndpointSlice
 	for _, n := range w.Names {
-		all = append(all, n.slices...)
+		all = append(all, n.Slices...)
 	}
 	for _, s := range all {
 		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]

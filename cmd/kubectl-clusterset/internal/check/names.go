@@ -38,7 +38,7 @@ type Name struct {
 	Merged    conflict.Merged                    // of Exporters
 	Conflicts []conflict.Conflict                // between any of All that some cluster imports
 	External  []string                           // clusters whose load balancers are for clients outside the clusters
-	slices    []*discoveryv1.EndpointSlice       // imported
+	Slices    []*discoveryv1.EndpointSlice       // imported
 	records   []*hubv1alpha1.ServiceExportRecord // this cluster's copies
 }
 
@@ -77,9 +77,6 @@ func (n *Name) Headless() bool {
 	}
 	return n.Merged.Type == mcsv1beta1.Headless
 }
-
-// Slices returns the imported EndpointSlices.
-func (n *Name) Slices() []*discoveryv1.EndpointSlice { return n.slices }
 
 // idle returns the exporters without a ready endpoint, unless this cluster knows another reason than their Pods.
 func (n *Name) idle() (out []string) {
@@ -133,7 +130,7 @@ func namesOf(w *World, only *types.NamespacedName) []*Name {
 		for i := range m.Slices {
 			s := &m.Slices[i]
 			n := get(s.Namespace, s.Labels[mcsv1beta1.LabelServiceName])
-			n.slices = append(n.slices, s)
+			n.Slices = append(n.Slices, s)
 		}
 	}
 	records, copies := recordsOf(w)
@@ -248,7 +245,7 @@ func (w *World) exporters(n *Name, onTheHub map[snapshot.Origin]snapshot.Count) 
 // count counts an exporter's endpoints: those that are imported here, or else those on the hub.
 func (w *World) count(n *Name, x *Exporter, onTheHub map[snapshot.Origin]snapshot.Count) {
 	byType, traffic := map[discoveryv1.AddressType]snapshot.Count{}, false
-	for _, s := range n.slices {
+	for _, s := range n.Slices {
 		if s.Labels[mcsv1beta1.LabelSourceCluster] != x.Cluster {
 			continue
 		}

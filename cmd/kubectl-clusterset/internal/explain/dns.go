@@ -167,7 +167,7 @@ func build(n *check.Name, d *server) *catalog.Service {
 	}
 	var from []*catalog.Slice
 	watches := kube.Config{Topology: d.topology, EndpointPodNames: d.podNames}
-	for _, s := range n.Slices() {
+	for _, s := range n.Slices {
 		if slice, _ := watches.Slice(s); slice != nil {
 			from = append(from, slice)
 		}

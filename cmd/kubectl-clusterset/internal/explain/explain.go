@@ -209,7 +209,7 @@ const listed = 20
 func (r *Report) endpoints(n *check.Name) {
 	for i := range r.Exporters {
 		own, more := []Endpoint{}, 0
-		for _, s := range n.Slices() {
+		for _, s := range n.Slices {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != r.Exporters[i].Cluster {
 				continue
 			}
@@ -282,7 +282,7 @@ func withheld(n *check.Name) (out []Withheld) {
 		}
 		out = append(out, Withheld{e.Cluster, what, why})
 	}
-	for _, s := range n.Slices() {
+	for _, s := range n.Slices {
 		if c := s.Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
 			out = append(out, Withheld{c, "EndpointSlice " + s.Name, "its label " + mcsv1beta1.LabelSourceCluster +
 				" is no cluster ID, so DNS skips it; the agent did not create it"})
