@@ -67,8 +67,11 @@ type Heartbeat struct {
 	contested     bool              // another process holds the Lease
 	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
-	hubLost       bool      // the hub lost this cluster's last renewal, or another agent has renewed since
-	published     time.Time // by then, all was written that the hub may have lost or an earlier process has written
+	hubLost       bool // the hub lost this cluster's last renewal, or another agent has renewed since
+	// writtenBefore: by then, all was written that the hub may have lost or an earlier process has written. It is set
+	// when this process starts or finds the hub restored, not by its own renewals: its revisions would run ahead of its
+	// clock, and those of the next process could be lower.
+	writtenBefore time.Time
 }
 
 // New returns a Heartbeat that has observed no Lease.
@@ -223,7 +226,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	restored := h.last != nil && wentBack(h.last, previous, lease)
 	h.contested, h.foreign = false, foreign{}
 	if restored {
-		h.hubLost, h.published = true, lastWrite(h.last.Spec.RenewTime, h.interval)
+		h.hubLost, h.writtenBefore = true, lastWrite(h.last.Spec.RenewTime, h.interval)
 	}
 	h.mu.Unlock()
 	h.last, h.stale = lease, false

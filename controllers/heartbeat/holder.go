@@ -23,7 +23,7 @@ import (
 
 var (
 	errForeign  = errors.New("another agent holds this member's Lease")
-	errHere     = errors.New("renewing the Lease failed in this cluster") // so that is no answer of the hub
+	errHere     = errors.New("renewing the Lease failed in this cluster") // so this says nothing about the hub
 	storedLease = types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 )
 
@@ -38,8 +38,8 @@ type foreign struct {
 }
 
 // observe notes the Lease, and returns whether its holder may still be running: after one version, until a renewal is
-// due; after a second one, until the Lease expires. A holder that was asked may have to wait for its API server, but
-// other members must see a renewal before that.
+// due; after a second one, until the Lease expires. A holder that was asked gets one interval less than that: it may
+// have to wait for its API server, but this agent must renew before the Lease expires.
 func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, duration time.Duration) bool {
 	if version := kube.Version(lease); version != f.version {
 		f.version, f.since = version, now
@@ -54,7 +54,8 @@ func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, 
 	return now.Sub(f.since) < interval+interval/5
 }
 
-// maxAsked is how often an agent asks a holder at most: one of an earlier version does not keep the question.
+// maxAsked limits how often an agent asks a holder. One of an earlier version drops the annotation at each renewal, as
+// if it had not been asked.
 const maxAsked = 3
 
 // MayPublish returns whether this agent may write its member's records: the hub has shown one of its renewals, no other
@@ -67,12 +68,14 @@ func (h *Heartbeat) MayPublish() bool {
 	return !h.seenAt.IsZero() && !h.contested && (h.notStored == nil || errors.As(h.notStored, &answer))
 }
 
+// Contested returns whether another process held the Lease when it was last read.
 func (h *Heartbeat) Contested() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.contested
 }
 
+// Cloned returns whether that process has renewed it since, so that it still runs.
 func (h *Heartbeat) Cloned() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,12 +88,11 @@ func (h *Heartbeat) Cloned() bool {
 func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.published, h.hubLost
+	return h.writtenBefore, h.hubLost
 }
 
-// lastWrite returns the time by which a process has written to the hub if renewed is the last renewal that it stored.
-// It stays as it is when this process renews: revisions that follow the clock of later renewals would be higher than
-// those of the next process.
+// lastWrite returns a time by which a process has made all its writes to the hub, if renewed is the last renewal that
+// it stored.
 func lastWrite(renewed *metav1.MicroTime, interval time.Duration) time.Time {
 	return renewed.Add(4 * interval)
 }
@@ -114,7 +116,6 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
 	h.mu.Lock()
-	ask := false
 	if stored != nil {
 		isLast := onHub.ResourceVersion != "" && stored.Annotations[clusterset.AnnotationRenewed] == kube.Version(onHub)
 		if isLast && h.last == nil {
@@ -122,18 +123,18 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		}
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
-		// A process of this cluster, or of the one that this is a clone of.
-		ask = ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity)
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
 			h.lastRenewTime = stored.Spec.RenewTime
 		}
 		if h.last == nil && stored.Spec.RenewTime != nil {
-			h.published = lastWrite(stored.Spec.RenewTime, h.interval)
+			h.writtenBefore = lastWrite(stored.Spec.RenewTime, h.interval)
 		}
 	}
 	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)
-	// One that has lost its API server before it stored a renewal shows by the next one that it runs.
-	ask = (ask || h.foreign.versions > 1) && (h.foreign.asked == 0 ||
+	// The holder is a process of this cluster, or of the one that this is a clone of.
+	related := stored != nil && ptr.Equal(stored.Spec.HolderIdentity, onHub.Spec.HolderIdentity)
+	// A holder that never stored a renewal here shows by a second version that it runs.
+	ask := (related || h.foreign.versions > 1) && (h.foreign.asked == 0 ||
 		h.foreign.asked < maxAsked && onHub.Annotations[clusterset.AnnotationAskedBy] == "")
 	h.mu.Unlock()
 	if !wait {

@@ -31,20 +31,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
-// Gate makes a cluster a member, and ends its membership. Its clients do not read caches. Hub returns one that also
-// ends discovery, which takes no context, by the deadline of ctx.
+// Gate makes a cluster a member, and ends its membership. Its clients do not read caches.
 type Gate struct {
 	Cluster      string // the cluster ID
 	Given        bool   // whether the user gave the ID to this agent, instead of the ClusterProperty
 	HubNamespace string
 	Local        client.Client
-	Hub          func(ctx context.Context) (client.Client, error)
-	Token        func() (string, error) // the token that Hub uses; "" if it uses something else
-	Now          func() time.Time
+	// The client's requests, discovery included, end by the deadline of ctx.
+	Hub   func(ctx context.Context) (client.Client, error)
+	Token func() (string, error) // the token that Hub uses; "" if it uses something else
+	Now   func() time.Time
 
 	lease        leaseVersion
 	cleaned      bool      // nothing of the agent is left here, so a leave that waits for the hub need not look again
-	refusedSince time.Time // since when the hub refuses to be told of a leave; zero if it does not
+	refusedSince time.Time // since when the hub refuses this member's credentials while it leaves; zero if it does not
 	forced       bool      // this process left without the hub, which may still have the claim and accept the old token
 	dropped      string    // the token that it deleted then
 }
@@ -53,12 +53,13 @@ type Gate struct {
 var ErrLeft = notAdmitted("Left", errors.New(
 	"this cluster has left its clusterset; to make it a member again, run: kubectl clusterset join --hub-context=HUB"))
 
-// notAdmitted gives err the reason that the condition Admitted has because of it.
+// notAdmitted returns err with a reason for the condition Admitted.
 func notAdmitted(reason string, err error) error {
 	return &health.NotAdmitted{Reason: reason, Err: err}
 }
 
-// refusedHere gives what this cluster's API server refuses a reason, so that it does not count as the hub's answer.
+// refusedHere gives a refusal by this cluster's API server the reason RefusedHere, and drops its status, which would
+// count as the hub's answer. It returns nil and other errors as they are.
 func refusedHere(err error) error {
 	if !relist.Unanswered(err) {
 		return notAdmitted("RefusedHere", errors.New(err.Error()))
@@ -128,7 +129,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 }
 
 // joinedAgain returns whether a join has brought a token since deleteToken, and Hub uses it. A kubelet may take two
-// minutes to replace the old one, which the hub may still accept. Something else than a join may restore the old one.
+// minutes to replace the old one, which the hub may still accept. Something other than a join may have restored that.
 func (g *Gate) joinedAgain(ctx context.Context) (bool, error) {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
 	secret, err := kube.Get[*corev1.Secret](ctx, g.Local, name)

@@ -31,7 +31,7 @@ func (r *reconciler) copy(ctx context.Context, s *state, d *decision) (again tim
 	content := d.record
 	content.Revision = 0
 	key := copyOf(s.own.Name)
-	if wait := r.leave(key, version(s.own), content, r.Now()); wait > 0 {
+	if wait := r.rewriteIn(key, version(s.own), content, r.Now()); wait > 0 {
 		return wait, nil // the API server stores something else; each write would cause the next pass
 	}
 	rec := s.own.DeepCopy()

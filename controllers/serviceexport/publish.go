@@ -17,17 +17,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// publish makes the hub show what is decided: first pages, then the record that states them, then it deletes pages that
-// are not stated. It returns when to look again, and whether the hub has it. A page that the hub refuses is not stated.
+// publish brings the hub up to date: first pages, then the record that counts them. Then it deletes pages that the
+// record does not count. It returns when to look again, and whether the hub has all of it. A page that the hub refuses
+// is not counted, unless the hub has an earlier version of it.
 func (r *reconciler) publish(
 	ctx context.Context,
 	s *state,
 	d *decision,
 ) (again time.Duration, published bool, err error) {
 	if r.Hub() == nil {
-		return withoutHub, false, nil // allExports asks sooner, if the hub has a ClusterSet
+		return withoutHub, false, nil // the first event of the hub's ClusterSet requests a pass sooner
 	}
-	wait := r.unseen(s) // before MayPublish: by then the hub may have been restored
+	// Also while this agent may not publish: it notes what the hub shows, before a restore lowers that.
+	wait := r.noteShown(s)
 	if !r.Lease.MayPublish() {
 		return askAgain, false, nil
 	}
@@ -43,7 +45,7 @@ func (r *reconciler) publish(
 	}
 	record := d.record
 	record.Endpoints, record.Pages = nil, 0
-	var refused, failed error // of pages: for good, and for now
+	var refused, failed error // of the page that ended the writes: by the hub's rules, or otherwise
 	if d.exports {
 		if isReplaced(s.shown, &record) {
 			if err := r.deletePrevious(ctx, s); err != nil {
@@ -51,9 +53,10 @@ func (r *reconciler) publish(
 			}
 		}
 		again, refused, failed = r.setEndpoints(ctx, s, d, &record)
-		// The next pass sees what is there. Others hold the endpoints of all pages while the hub shows no record, as
-		// after it was emptied, and drop those of a page that a record does not count.
-		if passing(failed) || failed != nil && (record.Pages == 0 || s.shown == nil) {
+		// After a conflict the next pass sees what is there. After another failure, write no record that counts no
+		// page, and none if the hub shows none: others keep the endpoints of all pages until there is a record, and
+		// then drop those of pages that it does not count.
+		if isStale(failed) || failed != nil && (record.Pages == 0 || s.shown == nil) {
 			return again, false, failed
 		}
 	}
@@ -65,10 +68,10 @@ func (r *reconciler) publish(
 	return again, err == nil && s.shown != nil, err
 }
 
-// setEndpoints puts the endpoints into the record, or writes pages and counts them in the record. Pages that the hub
-// has come first: they may get endpoints of one that it lost, which other members keep until that one is back. The
-// first page that cannot be written is the last that is tried. If the hub refuses it, it ends the count, and so does a
-// new one that cannot be written now. One that was counted, and is only missing, stays counted.
+// setEndpoints puts the endpoints into the record, or writes pages and sets how many the record counts. It writes pages
+// that the hub has before new ones: they may get the endpoints of a page that the hub lost, which other members keep
+// until that page is back. It stops at the first page that cannot be written. A page that is on the hub, or was
+// counted, stays counted. A refused page that is not on the hub ends the count.
 func (r *reconciler) setEndpoints(
 	ctx context.Context, s *state, d *decision, record *hubv1alpha1.ServiceExportRecordSpec,
 ) (again time.Duration, refused, failed error) {
@@ -89,15 +92,15 @@ func (r *reconciler) setEndpoints(
 			lacks = append(lacks, number)
 		}
 	}
-	end, moving := int32(len(groups)), false
+	end, moving := int32(len(groups)), false // moving: endpoints may be between two pages
 	for _, number := range append(has, lacks...) {
 		was := s.pages[number]
 		wait, err := r.publishPage(ctx, s, number, groups[number])
 		again = sooner(again, wait)
-		missing := wait > 0 && s.pages[number] == nil // else the hub has this content, and stores it differently
+		missing := wait > 0 && s.pages[number] == nil // else the hub stores other content than was written
 		moving = moving || missing || s.pages[number] != was || err != nil && was != nil
 		switch {
-		case passing(err):
+		case isStale(err):
 			return again, nil, err
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			if refused = err; was == nil {
@@ -156,13 +159,14 @@ func (r *reconciler) publishPage(
 		}
 		is := shown.Spec
 		is.Revision = 0
-		// Members that have imported this group from the record take an older page for a restored one.
+		// Other members have imported this group at the record's revision. They take a page with a lower one for
+		// restored, so it is written again.
 		inline := s.shown != nil && s.shown.Spec.Pages == 0 && shown.Spec.Revision < s.shown.Spec.Revision
-		if _, restored := r.highest(page.Name, shown.Spec.Revision); !restored && !inline {
+		if !r.noteRevision(page.Name, shown.Spec.Revision) && !inline {
 			if equality.Semantic.DeepEqual(is, content) {
 				return 0, nil
 			}
-			if wait := r.leave(page.Name, kube.Version(shown), content, r.Now()); wait > 0 {
+			if wait := r.rewriteIn(page.Name, kube.Version(shown), content, r.Now()); wait > 0 {
 				return wait, nil
 			}
 		}
@@ -187,7 +191,7 @@ func (r *reconciler) publishRecord(
 	content.Revision = 0
 	name := r.recordName(s)
 	if s.shown == nil {
-		if content.ServiceName == "" { // pages without a record: they only go
+		if content.ServiceName == "" { // there is no record to withdraw, and pages are only deleted
 			return 0, nil
 		}
 		if wait := r.recreateIn(name, r.Now()); wait > 0 {
@@ -197,19 +201,20 @@ func (r *reconciler) publishRecord(
 		rec.Namespace, rec.Name = r.HubNamespace, name
 		return 0, r.writeRecord(ctx, s, rec, content)
 	}
-	if _, restored := r.highest(name, s.shown.Spec.Revision); !restored {
+	if !r.noteRevision(name, s.shown.Spec.Revision) {
 		if content.Withdrawn && s.isWithdrawn(&content) {
-			if again, err = r.retain(ctx, s); s.shown == nil || err != nil {
+			if again, err = r.deleteTombstone(ctx, s); s.shown == nil || err != nil {
 				return again, err
 			}
 		}
 		is := s.shown.Spec
 		is.Revision = 0
+		// If the hub was restored, perhaps before this process started, even the same content is written.
 		older := s.own != nil && s.shown.Spec.Revision < s.own.Spec.Revision && !clusterset.Spent(s.own.Spec.Revision)
 		if !older && equality.Semantic.DeepEqual(is, content) {
 			return again, nil
 		}
-		if wait := r.leave(name, kube.Version(s.shown), content, r.Now()); !older && wait > 0 {
+		if wait := r.rewriteIn(name, kube.Version(s.shown), content, r.Now()); !older && wait > 0 {
 			return sooner(again, wait), nil
 		}
 	}
@@ -249,7 +254,7 @@ func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
 	if err := r.deleteFromHub(ctx, s, s.shown); err != nil {
 		return err
 	}
-	r.highest(s.shown.Name, last) // the next one must be higher
+	r.noteRevision(s.shown.Name, last) // the next one must be higher
 	s.shown = nil
 	return nil
 }
@@ -257,7 +262,7 @@ func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
 // deletePages deletes the pages that the hub's record does not state.
 func (r *reconciler) deletePages(ctx context.Context, s *state, record hubv1alpha1.ServiceExportRecordSpec) error {
 	if s.shown != nil && s.shown.Spec.Pages != record.Pages || s.shown == nil && !record.Withdrawn {
-		return nil
+		return nil // the hub's record does not have this count yet, or is still missing
 	}
 	var errs []error
 	numbers := make([]int32, 0, len(s.pages))
@@ -285,9 +290,9 @@ func age(rec *hubv1alpha1.ServiceExportRecord, now time.Time) time.Duration {
 	return now.Sub(rec.Spec.WithdrawnAt.Time)
 }
 
-// retain deletes a withdrawn record once every other member has acknowledged it, or returns when to look again. It
-// deletes the copy, too, because nothing needs it any more.
-func (r *reconciler) retain(ctx context.Context, s *state) (again time.Duration, err error) {
+// deleteTombstone deletes a withdrawn record and its copy once every other member has acknowledged it, or after
+// MaxRetention. Until then it returns when to look again.
+func (r *reconciler) deleteTombstone(ctx context.Context, s *state) (again time.Duration, err error) {
 	since, acknowledged := age(s.shown, r.Now()), false
 	if since >= withdrawal.MinRetention {
 		members, err := kube.Members(ctx, r.Hub(), r.HubNamespace)

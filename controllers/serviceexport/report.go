@@ -91,7 +91,7 @@ func ready(s *state, d *decision, o outcome, was *metav1.Condition) metav1.Condi
 		return conditions.Ready(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, s.refused)
 	case o.here != nil:
 		return failed("Writing the record of the export in this cluster failed: ", o.here)
-	case o.there != nil && !passing(o.there):
+	case o.there != nil && !isStale(o.there):
 		return failed("Publishing failed, and is retried: ", o.there)
 	case o.published:
 		return conditions.Ready(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
@@ -105,7 +105,7 @@ func ready(s *state, d *decision, o outcome, was *metav1.Condition) metav1.Condi
 }
 
 // passing returns whether the next pass repairs what failed.
-func passing(err error) bool {
+func isStale(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsNotFound(err) && !lacksNamespace(err)
 }

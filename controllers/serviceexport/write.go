@@ -59,22 +59,22 @@ func (m *memory) remember(record string, written kube.Written, revision int64) {
 	h.revision, h.written = max(h.revision, revision), written
 }
 
-// leave returns for how long to leave an object as its API server shows it, though it differs from content
+// rewriteIn returns for how long to leave an object as its API server shows it, though it differs from content
 // (kube.Written): each write is an event for all members. A result of 0 or less means: write it.
-func (m *memory) leave(record, version string, content any, now time.Time) time.Duration {
+func (m *memory) rewriteIn(record, version string, content any, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.of(record).written.Leave(version, content, now)
 }
 
-// unseen notes what the hub shows. It returns how long to wait until the hub's caches show what this agent has written
-// of the name; 0 if they do, or have not for too long: a hub that was restored never will.
-func (r *reconciler) unseen(s *state) time.Duration {
+// noteShown notes the revisions that the hub shows. It returns how long to wait until the hub's caches show what this
+// agent has written of the name; 0 if they do, or have not for too long: a hub that was restored never will.
+func (r *reconciler) noteShown(s *state) time.Duration {
 	if s.shown != nil {
-		r.highest(s.shown.Name, s.shown.Spec.Revision)
+		r.noteRevision(s.shown.Name, s.shown.Spec.Revision)
 	}
 	for _, page := range s.pages {
-		r.highest(page.Name, page.Spec.Revision)
+		r.noteRevision(page.Name, page.Spec.Revision)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,15 +112,13 @@ func (r *reconciler) nextRevision(s *state) int64 {
 	if s.own != nil {
 		see(s.own.Spec.Revision)
 	}
-	record, _ := r.highest(r.recordName(s), 0)
-	see(record)
+	see(r.highest(r.recordName(s)))
 	if s.shown != nil {
 		see(s.shown.Spec.Revision)
 	}
 	for _, page := range s.pages {
 		see(page.Spec.Revision)
-		highest, _ := r.highest(page.Name, 0)
-		see(highest)
+		see(r.highest(page.Name))
 	}
 	// Also if the hub seems to have lost nothing: it may have been restored to this member's last renewal.
 	before, _ := r.Lease.HubMayHaveLost()
@@ -128,9 +126,16 @@ func (r *reconciler) nextRevision(s *state) int64 {
 	return clusterset.NextRevision(last, r.Now())
 }
 
-// highest returns the highest revision of a record or page that the hub has shown or taken, and whether it now shows a
-// lower one. A restored hub does, and other members do not follow it, even if its content is right.
-func (r *reconciler) highest(record string, shown int64) (highest int64, restored bool) {
+// highest returns the highest revision of a record or page that the hub has shown or taken.
+func (m *memory) highest(record string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(record).revision
+}
+
+// noteRevision notes the revision of a record or page that the hub shows, and returns whether it has shown or taken a
+// higher one: then it was restored, and other members do not follow it, even if its content is right.
+func (r *reconciler) noteRevision(record string, shown int64) (restored bool) {
 	if clusterset.Spent(shown) {
 		shown = 0 // it counts for nothing: what has it is created again
 	}
@@ -142,7 +147,7 @@ func (r *reconciler) highest(record string, shown int64) (highest int64, restore
 	}
 	restored = shown > 0 && shown < h.revision
 	h.revision = max(h.revision, shown)
-	return h.revision, restored
+	return restored
 }
 
 // prove makes sure that this cluster's API server answers, and that the cached copy is current, before this agent

@@ -32,15 +32,15 @@ import (
 var round = types.NamespacedName{Namespace: "reach", Name: "round"}
 
 const (
-	// patience is how long an agent or an endpoint may take to answer.
-	patience = time.Second
-	// writes is how long a round may take to store what it found. Slow writes succeed; a server that hangs does not
-	// hold it up.
-	writes = 5 * time.Second
+	// answerTimeout is how long an agent or an endpoint may take to answer.
+	answerTimeout = time.Second
+	// storeTimeout is how long a round may take to store its results: enough for slow writes.
+	storeTimeout = 5 * time.Second
 	// maxTries is how many endpoints of a member a round tries.
 	maxTries = 8
-	// maxTriesOfAll is how many endpoints of all members a round tries: one of each such member at least.
-	maxTriesOfAll = 512
+	// maxTriesOfGroup is how many endpoints a round tries of all suspects, and how many of all untested members. Each
+	// gets one at least.
+	maxTriesOfGroup = 512
 	// maxGroups is how many groups of endpoints of a member a round reads to find them.
 	maxGroups = 64
 	// untilServed is how many rounds in a row try endpoints of a member whose agent answers. If none has answered by
@@ -73,16 +73,17 @@ type question struct {
 	onlyLast bool     // that is only the one that answered last
 
 	turn      int  // of samples
-	searched  bool // it publishes endpoints
+	searched  bool // sample found endpoints that it publishes
 	took      time.Duration
 	agentIs   reach.Answer
 	endpoints reach.Answer
 	serves    string // the endpoint that answers, if one does
-	// Something accepts connections in the agent's place, as a service mesh or a gateway does. It would for endpoints.
+	// Something accepts connections in the agent's place, as a service mesh or a gateway does. It may accept those to
+	// endpoints, too, so their answers prove nothing.
 	behindProxy bool
 }
 
-// answers reports whether anything of the member answers. A refusal may be that of a firewall before this cluster.
+// answers returns whether anything of the member answers. A refusal does not count: a firewall may send it.
 func (q *question) answers() bool { return q.agentIs == reach.Yes || q.endpoints == reach.Yes }
 
 // askAll runs one round. A second request within the Interval waits.
@@ -103,7 +104,8 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 	}
 	home := reach.NotAsked
 	var all sync.WaitGroup
-	// Count members that are lost already. Otherwise a cluster that is cut off would take the others for lost.
+	// With one other member, this cluster's API server is the second witness. questions has unreachable members, too:
+	// otherwise a cluster that is cut off would take the last reachable member for unreachable.
 	if len(questions) == 1 && len(questions[0].tries) > 0 && r.Home != "" {
 		all.Go(func() { home, _ = r.try(ctx, []string{r.Home}) })
 	}
@@ -125,14 +127,15 @@ func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
 		}
 	}
 	var errs []error
-	brief, cancel := context.WithTimeout(ctx, writes)
+	brief, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for _, q := range questions {
 		others := answered
 		if q.answers() {
 			others--
 		}
-		if r.take(q, others > 0 || home >= reach.Refused) {
+		// Even a refusal by this cluster's API server shows that the network works.
+		if r.applyAnswers(q, others > 0 || home >= reach.Refused) {
 			_, err := r.decide(brief, q.cluster)
 			errs = append(errs, err)
 		}
@@ -181,10 +184,12 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		m.Member = m.Ask(now)
 		suspect := m.IsSuspect(now, q.overdue)
 		switch {
+		// While it keeps the member Serving, and every proveAgain rounds: only the endpoint that answered last.
 		case m.State == reach.Serving && m.servedLast, !suspect && m.HasServed() && r.rounds%proveAgain == 0:
 			q.onlyLast = m.serves != ""
 		case suspect:
 			suspects = append(suspects, q)
+		// While the agent still answers: to know whether endpoints can be reached at all.
 		case m.State != reach.Unknown && !m.HasServed() && (m.tried < untilServed || r.rounds%untilServed == 0):
 			untested = append(untested, q)
 		}
@@ -195,14 +200,11 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		r.mu.Unlock()
 		out = append(out, q)
 	}
-	// Suspects come first: they share what there is to try.
-	for i, q := range append(suspects, untested...) {
-		share := max(1, min(maxTries, maxTriesOfAll/max(1, len(suspects))))
-		if i >= len(suspects) {
-			share = max(1, min(maxTries, maxTriesOfAll/len(untested)))
-		}
-		if err := r.sample(ctx, q, share); err != nil {
-			return nil, err
+	for _, group := range [][]*question{suspects, untested} {
+		for _, q := range group {
+			if err := r.sample(ctx, q, max(1, min(maxTries, maxTriesOfGroup/len(group)))); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
@@ -218,13 +220,13 @@ func (r *Reconciler) addresses(onHub, stored *coordinationv1.Lease) []string {
 	return reach.ReadAddresses(onHub, r.Reserved)
 }
 
-// sample adds up to size of the Pods with a TCP port that a member publishes to the endpoints to try, of as many
-// groups as possible. Each turn adds others.
+// sample adds ready Pods of a member to q.tries, up to size in all, from as many groups as possible. Each turn adds
+// others.
 func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
-	brief, cancel := context.WithTimeout(ctx, patience/4) // a dry run that hangs must not delay the round
+	brief, cancel := context.WithTimeout(ctx, answerTimeout/4) // a dry run that hangs must not delay the round
 	families, err := r.Families(brief)
 	cancel()
-	if err != nil { // who is reached must be known all the same
+	if err != nil { // not known: try both
 		families = kube.BothFamilies
 	}
 	groups, err := r.groups(ctx, q.cluster)
@@ -233,7 +235,7 @@ func (r *Reconciler) sample(ctx context.Context, q *question, size int) error {
 	}
 	n := len(groups)
 	q.searched = n > 0
-	full := max(size, len(q.tries)+1) // with the one that answered last
+	full := max(size, len(q.tries)+1) // q.tries may have the one that answered last; add one more at least
 	first := q.turn * (full - len(q.tries))
 	for i := range min(n*size, maxGroups) {
 		at := first + i
@@ -303,7 +305,7 @@ func (r *Reconciler) askAgent(
 	if address == "" {
 		return reach.NotAsked, 0, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	began := r.Now()
 	conn, err := r.Dial(ctx, "tcp", address)
@@ -325,7 +327,7 @@ func (r *Reconciler) askAgent(
 
 // try returns what the best of some endpoints answers, and which that is.
 func (r *Reconciler) try(ctx context.Context, addresses []string) (best reach.Answer, at string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answers := make([]reach.Answer, len(addresses))
 	var all sync.WaitGroup
@@ -353,8 +355,8 @@ func (r *Reconciler) try(ctx context.Context, addresses []string) (best reach.An
 	return best, at
 }
 
-// take continues what is known of a member, and reports whether its stored Lease has another state.
-func (r *Reconciler) take(q *question, others bool) (changed bool) {
+// applyAnswers updates a member by the answers of a round, and returns whether its stored Lease has another state.
+func (r *Reconciler) applyAnswers(q *question, others bool) (changed bool) {
 	r.mu.Lock()
 	m := r.members[q.cluster]
 	if m == nil { // it has left meanwhile

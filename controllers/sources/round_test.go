@@ -435,7 +435,7 @@ func TestF4EverySuspectIsTried(t *testing.T) {
 		r.want(ids[i], reach.Serving, false)
 	}
 	r.want(ids[79], reach.Unreachable, true)
-	if n := len(r.net.dialed); n > 6*(len(ids)+maxTriesOfAll) {
+	if n := len(r.net.dialed); n > 6*(len(ids)+maxTriesOfGroup) {
 		t.Errorf("six rounds open %d connections", n)
 	}
 }

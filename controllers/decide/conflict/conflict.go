@@ -11,10 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Reasons that K1645 does not have, because it has no preferences.
-const (
-	ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
-)
+// ReasonPreference is not in K1645, which has no preferences.
+const ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
 
 // Merged is the merged export of a clusterset.
 type Merged struct {

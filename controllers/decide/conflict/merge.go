@@ -198,7 +198,7 @@ func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]ma
 		return key{protocol: p.Protocol, number: p.Number}
 	}
 	at := map[key]int{} // index in ports
-	taken := map[string]bool{"": false}
+	taken := map[string]bool{}
 	for i := range in {
 		for _, p := range in[i].Ports {
 			if _, there := at[keyOf(p)]; there || taken[p.Name] {

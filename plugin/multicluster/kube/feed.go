@@ -24,7 +24,7 @@ func newFeed[T any](
 	g *gate, kind string, objects map[string]*stripped[T],
 	same func(old, o *stripped[T]) bool, changed func(old, o *stripped[T], version uint64),
 ) *feed[T] {
-	g.waiting++
+	g.unlisted++
 	return &feed[T]{gate: g, kind: kind, objects: objects, same: same, changed: changed}
 }
 

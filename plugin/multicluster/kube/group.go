@@ -53,7 +53,7 @@ func NewGroup[T any, S catalog.Answers[S]](
 					g.warnf(metric, "EndpointSlice %s/%s: %s", namespace, name, wrong)
 				}
 			}
-			g.move(old, o, func(key string, _ *stripped[T]) { g.publish(key, version, 0) })
+			g.move(old, o, func(key string, _ *stripped[T]) { g.update(key, version, 0) })
 		})
 	return g
 }

@@ -16,16 +16,16 @@ import (
 
 // gate is what the feeds of one Watch share: their lock, and the first build, which waits for all of them (L1).
 type gate struct {
-	log     clog.P
-	opened  time.Time
-	synced  atomic.Bool
-	done    chan struct{} // closed when synced
-	build   func()        // of all Services, under mu
-	further int           // warnings about objects
+	log      clog.P
+	opened   time.Time
+	synced   atomic.Bool
+	done     chan struct{} // closed when synced
+	build    func()        // of all Services, under mu
+	warnings int           // about objects, logged or not
 
-	mu      sync.Mutex
-	waiting int      // feeds without a complete list
-	lists   []string // what the complete ones have
+	mu       sync.Mutex
+	unlisted int      // feeds without a complete list
+	lists    []string // what the complete ones have
 }
 
 func newGate(plugin string) gate {
@@ -41,7 +41,7 @@ func (g *gate) Wait() <-chan struct{} { return g.done }
 // listed notes that a feed has its first complete list, and does the first build after the last of them.
 func (g *gate) listed(objects int, kind string) {
 	g.lists = append(g.lists, fmt.Sprintf("%d %s", objects, kind))
-	if g.waiting--; g.waiting > 0 {
+	if g.unlisted--; g.unlisted > 0 {
 		return
 	}
 	g.build()
@@ -56,15 +56,15 @@ const maxWarnings = 100
 
 // warnf logs a line about an object. Further ones are only counted in a metric.
 func (g *gate) warnf(metric, format string, args ...any) {
-	switch g.further++; {
-	case g.further <= maxWarnings:
+	switch g.warnings++; {
+	case g.warnings <= maxWarnings:
 		g.log.Warningf(format, args...)
-	case g.further == maxWarnings+1:
+	case g.warnings == maxWarnings+1:
 		g.log.Warningf("More EndpointSlices have such faults; from here on they are only counted in %s", metric)
 	}
 }
 
-// joint holds the EndpointSlices of each Service, and publishes the Service of each change. It is the only copy of the
+// joint holds the EndpointSlices of each Service, and updates its answers at each change. It is the only copy of the
 // objects.
 type joint[T any, S catalog.Answers[S]] struct {
 	gate
@@ -73,7 +73,7 @@ type joint[T any, S catalog.Answers[S]] struct {
 	answers  func(key string, before S) S // of a Service, from what is there now
 	slices   map[string]*stripped[T]      // by stripped.key
 	slicesOf map[string][]*stripped[T]    // by "<svc>.<ns>"
-	resting  map[string]*waiting          // by "<svc>.<ns>"
+	resting  map[string]*pending          // by "<svc>.<ns>"
 	rest     func(took time.Duration) time.Duration
 }
 
@@ -83,7 +83,7 @@ func newJoint[T any, S catalog.Answers[S]](plugin string) joint[T, S] {
 		index:    new(catalog.Table[S]),
 		slices:   make(map[string]*stripped[T]),
 		slicesOf: make(map[string][]*stripped[T]),
-		resting:  make(map[string]*waiting),
+		resting:  make(map[string]*pending),
 		rest:     restAfter,
 	}
 }
@@ -91,17 +91,17 @@ func newJoint[T any, S catalog.Answers[S]](plugin string) joint[T, S] {
 // Index returns the index, which is the same one for the life of the Watch. It is empty before the first build.
 func (j *joint[T, S]) Index() *catalog.Table[S] { return j.index }
 
-// move takes a slice from the Service of old to that of o, nil for none, and publishes both. A slice that moves to
-// another Service is there before it is gone here.
-func (j *joint[T, S]) move(old, o *stripped[T], publish func(key string, changed *stripped[T])) {
+// move replaces old by o, nil for none, and updates the Services of both. If these differ, o is added to its Service
+// before old is removed from the other.
+func (j *joint[T, S]) move(old, o *stripped[T], update func(key string, changed *stripped[T])) {
 	if o != nil {
 		if key := j.service(o.content); key != "" {
 			if i := slices.Index(j.slicesOf[key], old); old != nil && i >= 0 {
-				j.slicesOf[key][i], old = o, nil
+				j.slicesOf[key][i], old = o, nil // nothing is left to remove
 			} else {
 				j.slicesOf[key] = append(j.slicesOf[key], o)
 			}
-			publish(key, o)
+			update(key, o)
 		}
 	}
 	if old == nil {
@@ -112,7 +112,7 @@ func (j *joint[T, S]) move(old, o *stripped[T], publish func(key string, changed
 		if j.slicesOf[key] = slices.Delete(j.slicesOf[key], i, i+1); len(j.slicesOf[key]) == 0 {
 			delete(j.slicesOf, key)
 		}
-		publish(key, old)
+		update(key, old)
 	}
 }
 
@@ -136,9 +136,9 @@ func (j *joint[T, S]) first(all iter.Seq2[string, uint64]) {
 	j.index.SetAll(services, highest)
 }
 
-// publish makes what is known of a Service the answer, and measures how long ago that was triggered, if it is known.
-// Before the first build nothing is answered.
-func (j *joint[T, S]) publish(key string, version uint64, trigger int64) {
+// update sets the answers of a Service from what is known now, and observes how long ago the change was triggered, if
+// that is known. Before the first build it does nothing.
+func (j *joint[T, S]) update(key string, version uint64, trigger int64) {
 	if !j.Synced() {
 		return
 	}
@@ -165,22 +165,22 @@ func restAfter(took time.Duration) time.Duration {
 	return min(10*took, 5*time.Second)
 }
 
-// waiting is what happens to a Service that rests.
-type waiting struct {
-	version uint64 // the last; 0: none
+// pending is what changed while a Service rests.
+type pending struct {
+	version uint64 // the last; 0: nothing changed
 	trigger int64  // the first, 0 if no change had one
 }
 
-// sleep lets a Service rest, and then publishes what has changed.
+// sleep lets a Service rest, and updates it then if something changed.
 func (j *joint[T, S]) sleep(key string, d time.Duration) {
-	c := new(waiting)
+	c := new(pending)
 	j.resting[key] = c
 	time.AfterFunc(d, func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		delete(j.resting, key)
 		if c.version != 0 {
-			j.publish(key, c.version, c.trigger)
+			j.update(key, c.version, c.trigger)
 		}
 	})
 }

@@ -29,10 +29,10 @@ func newStore(selectNamespaces bool) *store {
 
 func (s *store) importChanged(old, o *importObject, version uint64) {
 	if o == nil {
-		s.publish(old.key, version, 0)
+		s.update(old.key, version, 0)
 		return
 	}
-	s.publish(o.key, s.versionOf(o), 0) // slices that came before their import count from now on
+	s.update(o.key, s.versionOf(o), 0) // slices that came before their import count from now on
 }
 
 // sliceChanged publishes a change of slices. Only Headless Services answer from them.
@@ -46,7 +46,7 @@ func (s *store) sliceChanged(old, o *sliceObject, version uint64) {
 			trigger = o.content.trigger
 		}
 		if imp != nil && imp.content.kind == catalog.Headless {
-			s.publish(key, version, trigger)
+			s.update(key, version, trigger)
 		}
 	})
 }

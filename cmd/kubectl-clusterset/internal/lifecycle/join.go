@@ -47,7 +47,7 @@ type join struct {
 	hubSet  *hubv1alpha1.ClusterSet
 	current *corev1.Secret               // the member's credentials before this run
 	server  string                       // the hub's URL in the new credentials, "" if there are none
-	file    string                       // has the agent's credentials, if somebody set another than the Secret's
+	file    string                       // the agent's own --hub-kubeconfig; "" if it uses the Secret's
 	hubSide []*unstructured.Unstructured // what is applied on the hub
 	here    []*unstructured.Unstructured // and in the member
 	claimed bool                         // the claim existed before this run
@@ -140,8 +140,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		j.sameAddress)
 }
 
-// sameHub refuses to move a live member to another hub. Two hubs may have a ClusterSet of the same name; only where the
-// member's agent renews its Lease tells them apart.
+// sameHub refuses to move a live member to another hub. Two hubs may have ClusterSets of the same name, but only one
+// has the renewals of the member's agent.
 func (j *join) sameHub(ctx context.Context) error {
 	address := j.currentAddress()
 	if j.setProperty == nil || address == nil {
@@ -250,7 +250,8 @@ func (s *state) leaving() bool {
 	return s.setProperty != nil && s.setProperty.Annotations[clusterset.AnnotationLeaving] != ""
 }
 
-// membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
+// membership refuses to join a second ClusterSet, to renew without a membership, and to join while the member leaves. A
+// leave that needs the hub may need a valid token, so --renew is allowed then.
 func (j *join) membership(context.Context) error {
 	switch p := j.setProperty; {
 	case p == nil && j.Renew:
@@ -297,7 +298,7 @@ func (j *join) grant(ctx context.Context) error {
 
 // install applies all but the agent's Deployment.
 func (j *join) install(ctx context.Context) error {
-	// That of an earlier membership may not be deleted yet.
+	// The namespace of an earlier membership may still be terminating.
 	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
 	}
@@ -336,7 +337,8 @@ func (j *join) name(ctx context.Context) error {
 	return nil
 }
 
-// claimable sets claimed if the claim is this cluster's already, and fails if it cannot be claimed.
+// claimable sets claimed if the claim is this cluster's already, and fails if it cannot be claimed. It also reads the
+// member's Lease, for sameHub.
 func (j *join) claimable(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
@@ -350,7 +352,8 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// A claim in use, and any other claim if this cluster is a member, may be that of a clone, which has the same UID.
+	// An unfinished join under another ID blocks this one, unless this cluster is a member. A claim in use may be that
+	// of a clone, which has the same UID.
 	for i := range claims {
 		if id := claims[i].Name; id != j.ClusterID && j.setProperty == nil &&
 			claims[i].Annotations[clusterset.AnnotationClusterUID] == "" {
@@ -408,7 +411,7 @@ func (j *join) claim(ctx context.Context) error {
 	return nil
 }
 
-// claimsOf returns those of a cluster with this UID.
+// claimsOf returns the ClusterProfiles that the cluster with this UID holds or is about to.
 func (o *Options) claimsOf(ctx context.Context, uid string) (out []inventoryv1alpha1.ClusterProfile, err error) {
 	if o.Hub == nil {
 		return nil, nil
@@ -449,7 +452,7 @@ func (j *join) render(ctx context.Context) error {
 	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, facts.OtherFlags(deployed, "cluster-id",
 		"hub-kubeconfig", "hub-namespace")...)
 	if j.file = facts.OwnCredentials(deployed); j.file != "" {
-		values.Args = append(values.Args, "--hub-kubeconfig="+j.file) // the last one counts
+		values.Args = append(values.Args, "--hub-kubeconfig="+j.file) // after the manifest's own: the last one counts
 		if j.Renew || j.HubServer != "" || j.TokenLifetime != 0 {
 			return report.Fail("change them where the file comes from: "+report.DocsTokens, "--renew, --hub-server "+
 				"and --token-lifetime are for Secret %s/%s, but the agent of %s has its credentials in %s",
