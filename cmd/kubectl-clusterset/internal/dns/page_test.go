@@ -153,6 +153,26 @@ func TestKopsGetsNoCorefileOfReplace(t *testing.T) {
 	}
 }
 
+// TestACoreDNSOfHelmOrGitOpsIsTheirs, whatever the nodes are: its owner restores the Corefile, not the distribution.
+func TestACoreDNSOfHelmOrGitOpsIsTheirs(t *testing.T) {
+	for mark, want := range map[string]string{
+		"app.kubernetes.io/managed-by":   "its next upgrade may remove the block",
+		"argocd.argoproj.io/tracking-id": "its owner may restore what it has",
+	} {
+		for _, name := range []string{"eks-self-managed", "talos", "k0s"} {
+			s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml", besideService()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			metav1.SetMetaDataLabel(&s.Deployment.ObjectMeta, mark, "Helm")
+			p, err := Install(s, Wanted{Image: image})
+			if notes := strings.Join(p.Notes, "\n"); err != nil || !strings.Contains(notes, want) {
+				t.Errorf("%s, %s: %s: %q, %v", name, mark, p.Distribution.Name, notes, err)
+			}
+		}
+	}
+}
+
 // TestACacheOnOneOfManyNodesIsSeen: not all nodes are read, and node pools differ.
 func TestACacheOnOneOfManyNodesIsSeen(t *testing.T) {
 	last := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "z", Labels: map[string]string{

@@ -114,10 +114,6 @@ servers:
 			"where VALUES has the key corefile: the present Corefile, and after it the block below\n\nBLOCK",
 	},
 	{
-		Name: "EKS", Evidence: "labels eks.amazonaws.com/…, and a CoreDNS that is no add-on", Forward: InCorefile,
-		is: (*Objects).eks,
-	},
-	{
 		Name: "AKS", Evidence: "node labels kubernetes.azure.com/…", Forward: InCustom, Step: custom,
 		is: func(o *Objects) bool { return o.node("kubernetes.azure.com/", "") },
 	},
@@ -131,11 +127,6 @@ servers:
 			"private forwarding zone for clusterset.local with its address. Nobody has run this yet",
 	},
 	{Name: "GKE", Evidence: "Deployment kube-dns on nodes of GKE", Forward: ByHand, is: (*Objects).gke, Step: Stubs},
-	{
-		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
-		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("Talos") },
-		Warning: "talosctl upgrade-k8s restores Talos's Corefile: run this command again after it",
-	},
 	{
 		Name: "Kubespray", Evidence: "DaemonSet nodelocaldns", Forward: InCorefile,
 		is:      func(o *Objects) bool { return o.coreDNS() && o.kubespray() },
@@ -151,11 +142,6 @@ servers:
 			"spec.kubeDNS.externalCoreFile of the Cluster",
 	},
 	{
-		Name: "k0s", Evidence: "kubelet versions with +k0s", Forward: InCorefile,
-		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("+k0s") },
-		Warning: "k0s restores its Corefile when its controller restarts: run this command again after it",
-	},
-	{
 		Name: "CoreDNS of an add-on", Forward: InCorefile,
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Helm or of an add-on manager",
 		is: func(o *Objects) bool {
@@ -168,6 +154,20 @@ servers:
 		Evidence: "a Deployment k8s-app=kube-dns with the mark of Argo CD, Flux or kapp",
 		is:       func(o *Objects) bool { return o.coreDNS() && o.Mark(GitOps...) != "" },
 		Warning:  "its owner may restore what it has: put the change into its source, too",
+	},
+	{
+		Name: "EKS", Evidence: "labels eks.amazonaws.com/…, and a CoreDNS that is no add-on", Forward: InCorefile,
+		is: (*Objects).eks,
+	},
+	{
+		Name: "Talos", Evidence: "nodes with the OS image Talos", Forward: InCorefile,
+		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("Talos") },
+		Warning: "talosctl upgrade-k8s restores Talos's Corefile: run this command again after it",
+	},
+	{
+		Name: "k0s", Evidence: "kubelet versions with +k0s", Forward: InCorefile,
+		is:      func(o *Objects) bool { return o.coreDNS() && o.runs("+k0s") },
+		Warning: "k0s restores its Corefile when its controller restarts: run this command again after it",
 	},
 	{
 		Name: "kubeadm", Evidence: "Deployment coredns with the image of kubeadm, and no sign of another owner",
