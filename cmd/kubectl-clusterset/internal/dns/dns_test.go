@@ -1299,6 +1299,46 @@ func TestAnImageThatDoesNotRunBesideIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestAnUninstallThatGoesOnWaitsAsTheFirst: Pods may still have our block, with which a stock CoreDNS does not start,
+// or forward to our CoreDNS.
+func TestAnUninstallThatGoesOnWaitsAsTheFirst(t *testing.T) {
+	for _, mode := range []Mode{Replace, Beside} {
+		here := load(t, "testdata/kubeadm.yaml", append(pods(), besideService())...)
+		before, err := Read(t.Context(), here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Timeout: time.Second,
+			Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+				a := new(miekg.Msg).SetReply(q)
+				a.Answer = []miekg.RR{&miekg.SOA{}}
+				return a, nil
+			}}
+		if err := r.Install(t.Context(), Wanted{Image: image, Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		setCorefile(t, here, before.Corefile())
+		r.Wait = true
+		if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "still answers for") {
+			t.Errorf("%s: it ends with %v", mode, err)
+		}
+		if s, err := Read(t.Context(), here); err != nil || s.Running() != image {
+			t.Errorf("%s: it runs %q, %v", mode, s.Running(), err)
+		}
+		here.Client = interceptor.NewClient(here.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				a := o.(*authorizationv1.SelfSubjectAccessReview)
+				a.Status.Allowed = a.Spec.ResourceAttributes.Verb != "*" &&
+					a.Spec.ResourceAttributes.Subresource != "portforward"
+				return nil
+			},
+		})
+		if err := r.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "create pods/portforward") {
+			t.Errorf("%s: without the right to ask: %v", mode, err)
+		}
+	}
+}
+
 // TestUninstallRestoresACoreDNSThatCrashes: nobody can ask its Pods.
 func TestUninstallRestoresACoreDNSThatCrashes(t *testing.T) {
 	crashing := pods()

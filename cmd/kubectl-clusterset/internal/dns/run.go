@@ -207,10 +207,10 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 		if err := r.restart(ctx, s, p); err != nil {
 			return err
 		}
-		if r.Wait {
-			if err := r.effective(ctx, s, p, false); err != nil {
-				return err
-			}
+	}
+	if r.Wait && (p.Forward != nil || p.Mode != "") { // an earlier run may have changed the configuration
+		if err := r.effective(ctx, s, p, false); err != nil {
+			return err
 		}
 	}
 	if p.Deployment != nil {
@@ -298,7 +298,7 @@ func (p *Plan) asks(s *State, verb string) (out []cluster.Right) {
 		out = append(out, to)
 	}
 	namespace, selector, _ := s.servers()
-	if to.Namespace = namespace; selector != nil && (p.Forward != nil || install && p.ByHand == "") {
+	if to.Namespace = namespace; selector != nil && (p.Forward != nil || p.Mode != "" && (!install || p.ByHand == "")) {
 		out = append(out, to)
 	}
 	return out
