@@ -525,7 +525,7 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 	}{
 		"ours":                  {manifest.FieldManager, "", true, ""},
 		"of others":             {"kubectl", "", false, ""},
-		"of others, and needed": {"kubectl", byHand, false, ""},
+		"of others, and needed": {"kubectl", byHand, false, "that this command did not add"},
 		"ours, and needed for a block": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answerBlock, "53"),
 			false, "and remove the line multicluster or multicluster_external, or the server block"},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},

@@ -331,11 +331,10 @@ func Uninstall(s *State) (_ *Plan, err error) {
 		delete(after.Annotations, platform.AnnotationImage)
 		p.Deployment = &Change{s.Deployment, after}
 	}
-	// Replace bound the role to the cluster's CoreDNS. The role alone shows nothing if our CoreDNS beside has it, too.
-	gaveRights := func(o *unstructured.Unstructured) bool {
-		return o.GetName() == "clusterset-dns:coredns" && (o.GetKind() == "ClusterRoleBinding" || p.Mode == "")
+	gaveRights := func(o *unstructured.Unstructured) bool { // Replace bound the role to the cluster's CoreDNS
+		return o.GetKind() == "ClusterRoleBinding" && o.GetName() == "clusterset-dns:coredns"
 	}
-	if anyBlock(text, hasOurPlugin) && (p.Mode == Replace || slices.ContainsFunc(s.Applied, gaveRights)) {
+	if anyBlock(text, hasOurPlugin) && (p.Mode != Beside || slices.ContainsFunc(s.Applied, gaveRights)) {
 		return nil, report.Fail(s.edit(s.Config.Name)+", and remove the line multicluster or multicluster_external, "+
 			"or the server block that is for its zone alone; then run the command again", "the Corefile has a line "+
 			"of our plugins that this command did not add, and it needs our image and rights")
