@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -205,11 +206,18 @@ func Apply(svc, was *corev1.Service, in []*discoveryv1.EndpointSlice, families [
 	for _, s := range in {
 		if s.Labels[discoveryv1.LabelManagedBy] == clusterset.ManagerOfService {
 			s = s.DeepCopy()
+			before := s.Ports
 			s.Ports = nil
-			for _, p := range spec.Ports { // only Pods say the number of a named targetPort, which is not shown
+			for _, p := range spec.Ports {
+				var number *int32 // only Pods say that of a named targetPort: as before, or unknown
+				same := func(b discoveryv1.EndpointPort) bool { return ptr.Deref(b.Name, "") == p.Name }
+				if i := slices.IndexFunc(before, same); p.TargetPort.Type == intstr.Int {
+					number = ptr.To(cmp.Or(p.TargetPort.IntVal, p.Port))
+				} else if i >= 0 {
+					number = before[i].Port
+				}
 				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, AppProtocol: p.AppProtocol,
-					Protocol: ptr.To(cmp.Or(p.Protocol, corev1.ProtocolTCP)),
-					Port:     ptr.To(cmp.Or(p.TargetPort.IntVal, p.Port))})
+					Protocol: ptr.To(cmp.Or(p.Protocol, corev1.ProtocolTCP)), Port: number})
 			}
 		}
 		out = append(out, s)

@@ -289,16 +289,20 @@ func describe(imp *preview.Import) (out map[string]string, addresses map[string]
 	for port, text := range ports {
 		to, ready, all := "traffic to "+text, map[string]int{}, []string{}
 		for _, s := range imp.Slices {
-			has := slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return *p.Name == port })
+			from := s.Labels[mcsv1beta1.LabelSourceCluster]
+			i := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return *p.Name == port })
+			if i >= 0 && s.Ports[i].Port != nil {
+				from += fmt.Sprintf(" at %d", *s.Ports[i].Port)
+			}
 			for _, e := range s.Endpoints {
-				if *e.Conditions.Ready && !endpoints.Standby(s) && (has || len(imp.Spec.Ports) == 0) {
+				if *e.Conditions.Ready && !endpoints.Standby(s) && (i >= 0 || len(imp.Spec.Ports) == 0) {
 					addresses[to+" "+e.Addresses[0]] = true
-					ready[s.Labels[mcsv1beta1.LabelSourceCluster]]++
+					ready[from]++
 				}
 			}
 		}
-		for _, cluster := range slices.Sorted(maps.Keys(ready)) {
-			all = append(all, fmt.Sprintf("%d of %s", ready[cluster], cluster))
+		for _, from := range slices.Sorted(maps.Keys(ready)) {
+			all = append(all, fmt.Sprintf("%d of %s", ready[from], from))
 		}
 		out[to] = strings.Join(all, ", ")
 	}

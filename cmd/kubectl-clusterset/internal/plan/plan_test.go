@@ -91,22 +91,29 @@ func TestWhatAChangeTakesAway(t *testing.T) {
 			applied: plan.Applied{Export: export(), Service: service("", http)},
 			want:    `~ order | east, west | east, west, south | east, west, south`},
 		{name: "one of two exporters goes", cluster: "west", delete: true, takes: true,
-			want: `- traffic to http 80/TCP | 2 of east, 2 of west | 2 of east | east, west, south
+			want: `- traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | 2 of east at 8080 | ` +
+				`east, west, south
 ~ order | east, west | east | east, west, south`},
 		{name: "a port more", cluster: "east",
 			applied: plan.Applied{Export: export(), Service: service("", http, https)},
 			want: `+ PortConflict | | Conflicting ports. Using all ports and, where names or numbers clash, those ` +
 				`from oldest service export in "east". 1/2 clusters disagree. | east, west, south
 + port https 443/TCP | | yes | east, west, south
-+ traffic to https 443/TCP | | 2 of east | east, west, south`},
++ traffic to https 443/TCP | | 2 of east at 8443 | east, west, south`},
 		{name: "another number for a name", cluster: "east", takes: true, applied: plan.Applied{Export: export(),
 			Service: service("", corev1.ServicePort{Name: "http", Port: 81})},
 			want: `- port http 80/TCP | yes | | east, west, south
-- traffic to http 80/TCP | 2 of east, 2 of west | | east, west, south
+- traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | | east, west, south
 + PortConflict | | Conflicting ports. Using all ports and, where names or numbers clash, those from oldest ` +
 				`service export in "east". 1/2 clusters disagree. | east, west, south
 + port http 81/TCP | | yes | east, west, south
-+ traffic to http 81/TCP | | 2 of east | east, west, south`},
++ traffic to http 81/TCP | | 2 of east at 81 | east, west, south`},
+		{name: "another targetPort", cluster: "east", applied: plan.Applied{Export: export(),
+			Service: service("", corev1.ServicePort{Name: "http", Port: 80, TargetPort: intstr.FromInt32(9090)})},
+			want: `~ traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | 2 of east at 9090, ` +
+				`2 of west at 8080 | east, west, south`},
+		{name: "a targetPort whose number only Pods know", cluster: "east", applied: plan.Applied{Export: export(),
+			Service: service("", corev1.ServicePort{Name: "http", Port: 80, TargetPort: intstr.FromString("web")})}},
 		{name: "the oldest becomes headless", cluster: "east", takes: true,
 			applied: plan.Applied{Export: export(), Service: service("None", http)},
 			want: `- VIP IPv4 | yes | | east, west, south
@@ -115,8 +122,8 @@ func TestWhatAChangeTakesAway(t *testing.T) {
 				` | east, west, south`},
 		{name: "a preference", cluster: "east", takes: true,
 			applied: plan.Applied{Export: export("preference", "local,any")},
-			want: `- traffic to http 80/TCP | 2 of east, 2 of west | 2 of east | east
-- traffic to http 80/TCP | 2 of east, 2 of west | 2 of west | west
+			want: `- traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | 2 of east at 8080 | east
+- traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | 2 of west at 8080 | west
 + PreferenceConflict | | Conflicting preference. Using "prefer-local" from oldest service export in "east". ` +
 				`1/2 clusters disagree. | east, west, south
 + annotation clusterset-dns.io/preference | | prefer-local | east, west, south`},
@@ -126,7 +133,7 @@ func TestWhatAChangeTakesAway(t *testing.T) {
 				`"east". 1/2 clusters disagree. | east, west, south`},
 		{name: "for some only", cluster: "west", takes: true,
 			applied: plan.Applied{Export: export("export-to", "cluster=west")},
-			want: `- traffic to http 80/TCP | 2 of east, 2 of west | 2 of east | east, south
+			want: `- traffic to http 80/TCP | 2 of east at 8080, 2 of west at 8080 | 2 of east at 8080 | east, south
 ~ order | east, west | east | east, south`},
 		{name: "its load balancer stays", cluster: "west", outside: true,
 			applied: plan.Applied{Export: export("external", "true")}},
