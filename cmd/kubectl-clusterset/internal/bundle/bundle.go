@@ -40,8 +40,9 @@ type archive struct {
 	err      error // the first error of writing
 }
 
-// Write writes a tar.gz of a snapshot, the logs of clusters, by folder, and further files, by name. errors.txt names
-// what cannot be read, and unread counts it; Write fails only if out does, or if ctx has ended.
+// Write writes a tar.gz of a snapshot, the logs of clusters, by folder, and further files, by name, which have no
+// credentials. errors.txt names what cannot be read, and unread counts it; Write fails only if out does, or if ctx has
+// ended.
 func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapshot,
 	clusters map[string]*cluster.Cluster, files map[string][]byte) (unread int, err error) {
 	zipped := gzip.NewWriter(out)
@@ -58,7 +59,7 @@ func Write(ctx context.Context, out io.Writer, now time.Time, s *snapshot.Snapsh
 		a.logs(ctx, name, c)
 	}
 	for name, text := range files {
-		a.add(name, Redact(text))
+		a.add(name, text)
 	}
 	a.add("errors.txt", Redact([]byte(strings.Join(a.problems, "\n")+"\n")))
 	if err := errors.Join(ctx.Err(), a.err, a.to.Close(), zipped.Close()); err != nil {

@@ -54,7 +54,7 @@ func TestNoCredentialGetsIntoTheArchive(t *testing.T) {
 				Data: map[string]string{"Corefile": corefile}}}}},
 	}
 	var out bytes.Buffer
-	unread, err := Write(t.Context(), &out, at, s, nil, map[string][]byte{"doctor.txt": []byte("note: " + jwt)})
+	unread, err := Write(t.Context(), &out, at, s, nil, nil)
 	if err != nil || unread != 1 {
 		t.Fatalf("%d unread, %v", unread, err)
 	}

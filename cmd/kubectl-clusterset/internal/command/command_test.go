@@ -1,9 +1,11 @@
 package command
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -225,6 +227,38 @@ func TestAnArchiveHasNoPathOfAKubeconfig(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "  → kubectl clusterset join") ||
 		!strings.Contains(string(text), "no JSON Web Token") || strings.Contains(string(text), kubeconfig) {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestTheArchivesPageCanBeRead, also if a namespace is called like a credential: the page maps names to what they are.
+func TestTheArchivesPageCanBeRead(t *testing.T) {
+	serve(t, map[string]string{"/version": `{"gitVersion": "v1.36.0"}`,
+		"/apis/multicluster.x-k8s.io/v1beta1/serviceimports": `{"kind": "ServiceImportList", "apiVersion":
+			"multicluster.x-k8s.io/v1beta1", "items": [{"metadata": {"namespace": "vault-secret", "name": "web"}}]}`,
+	}, http.StatusNotFound)
+	file := filepath.Join(t.TempDir(), "east.tar.gz")
+	cmd := New("v0.0.0-test", io.Discard, io.Discard)
+	cmd.SetArgs([]string{"gather", "-f", file})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	zipped, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, data, _ := strings.Cut(string(text), `<script type="application/json" id="data">`)
+	data, _, _ = strings.Cut(data, "</script>")
+	var page struct{ Explained map[string]any }
+	if err := json.Unmarshal([]byte(data), &page); err != nil || page.Explained["web.vault-secret"] == nil {
+		t.Errorf("%v\n%s", err, data)
 	}
 }
 

@@ -283,7 +283,8 @@ and plan answer from it with --from.`,
 				return report.Fail("another name: --file FILE", "writing the archive failed: %w", err)
 			}
 			unread, err := bundle.Write(cmd.Context(), out, time.Now(), w.Snapshot, clusters, map[string][]byte{
-				"status.txt": statusText.Bytes(), "doctor.txt": doctorText.Bytes(), "clusterset.html": page})
+				"status.txt": bundle.Redact(statusText.Bytes()), "doctor.txt": bundle.Redact(doctorText.Bytes()),
+				"clusterset.html": page})
 			if err = errors.Join(err, out.Close()); err != nil {
 				return fmt.Errorf("writing the archive failed: %w", errors.Join(err, os.Remove(file)))
 			}
