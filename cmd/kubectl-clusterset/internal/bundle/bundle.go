@@ -197,11 +197,12 @@ func clean(v any) any {
 
 const redacted = "REDACTED"
 
-// credentials match text that looks like a credential. Group 1 is kept, the rest replaced. Quotes may be escaped. A
-// value in quotes does not begin with a space: such a quote ends an earlier text.
+// credentials match text that looks like a credential. Groups 1 and 2 are kept, the rest replaced. Quotes may be
+// escaped. A value in quotes does not begin with a space: such a quote ends an earlier text.
 var credentials = []*regexp.Regexp{
-	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?`), // a JSON Web Token
+	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), // a JSON Web Token
 	regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
+	regexp.MustCompile(`(://[^\s/@:"]*:)[^\s/@"]+(@)`), // a URL's password
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic) +)[A-Za-z0-9+/=._~-]{8,}`),
 	regexp.MustCompile(`(?i)(\b[a-z_-]*(?:password|passwd|token|secret|api_?key|access_key|client-key-data)` +
 		`\\*["']?[:=] *)(?:\\+"[^"\\\s](?:[^"\\\n]|\\+[^"\\\n])*\\+"|"(?:[^"\\\s]|\\[^\n])(?:[^"\\\n]|\\.)*"|` +
@@ -212,7 +213,7 @@ var credentials = []*regexp.Regexp{
 // Redact replaces what looks like a credential.
 func Redact(text []byte) []byte {
 	for _, c := range credentials {
-		text = c.ReplaceAll(text, []byte("${1}"+redacted))
+		text = c.ReplaceAll(text, []byte("${1}"+redacted+"${2}"))
 	}
 	return text
 }

@@ -100,13 +100,13 @@ func TestWhatLooksLikeACredentialIsReplaced(t *testing.T) {
 		`err="{\"token\":\"a ` + plain + `\"}, password=\"` + plain + `\""`,
 		`msg="wrong password:" password="` + plain + `"`,
 		`{\"password\":\"a\\n` + plain + ` foo, ` + plain + `\"}`, `password: "a, ` + plain + `"`,
-		`password: 'it''s ` + plain + `'`,
+		`password: 'it''s ` + plain + `'`, "http://jane:" + plain + "@proxy.example:3128",
 		"-----BEGIN RSA PRIVATE KEY-----\n" + plain + "\n-----END RSA PRIVATE KEY-----"} {
 		if got := string(Redact([]byte(line))); strings.Contains(got, plain) || strings.Contains(got, "eyJ") {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
-	const sound = "started, and the Secret hub-kubeconfig is there"
+	const sound = `started, and the Secret hub-kubeconfig is there, "https://hub.example:6443","by":"x@y"`
 	if got := string(Redact([]byte(sound))); got != sound {
 		t.Error(got)
 	}
