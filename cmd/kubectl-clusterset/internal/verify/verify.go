@@ -199,19 +199,30 @@ func (p *place) create(ctx context.Context, object client.Object) error {
 	return p.Failed(err, "creating %s", cluster.Title(object))
 }
 
-// remove deletes the namespaces that verify has created, and waits until they are gone.
+// remove deletes the namespaces that verify has created, and waits until they are gone. The exports go first, in all
+// clusters: an agent may create a namespace again that is gone while another cluster still exports (I12).
 func remove(ctx context.Context, o *Options, places []*place) (errs []error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 	defer cancel()
 	o.Say("deleting namespace %s", o.Namespace)
 	created := slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.created })
-	name := types.NamespacedName{Name: o.Namespace}
-	for _, p := range created {
-		ns, err := kube.Get[*corev1.Namespace](ctx, p, name)
-		if err == nil && ns != nil {
-			err = kube.Delete(ctx, p.Client, ns)
+	all := []client.Object{
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: vipName}},
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: headlessName}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace}},
+	}
+	if o.routes {
+		all = all[2:]
+	}
+	for _, one := range all {
+		for _, p := range created {
+			object := one.DeepCopyObject().(client.Object)
+			err := p.Get(ctx, client.ObjectKeyFromObject(object), object)
+			if err == nil {
+				err = kube.Delete(ctx, p.Client, object)
+			}
+			errs = append(errs, p.Failed(client.IgnoreNotFound(err), "deleting %s", cluster.Title(one)))
 		}
-		errs = append(errs, p.Failed(err, "deleting namespace %s", o.Namespace))
 	}
 	for _, p := range created {
 		errs = append(errs, p.NamespaceGone(ctx, o.Namespace, cleanUp))

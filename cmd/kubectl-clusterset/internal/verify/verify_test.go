@@ -69,6 +69,34 @@ func TestANamespaceThatStaysCostsNoReport(t *testing.T) {
 	})
 }
 
+// TestNoNamespaceGoesWhileAClusterExports: the agent of another would create it again, and never delete it (I12).
+func TestNoNamespaceGoesWhileAClusterExports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var places []*place
+		for _, id := range []string{"east", "west"} {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "verify-1"}}
+			p := member(id, append(objects("verify-1", id, "image", ""), ns)...)
+			p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+				Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+					opts ...client.DeleteOption) error {
+					_, is := o.(*corev1.Namespace)
+					for _, other := range places {
+						var left mcsv1beta1.ServiceExportList
+						if err := other.List(ctx, &left); is && (err != nil || len(left.Items) > 0) {
+							t.Errorf("that of %s goes while %s exports: %v", id, other.id, err)
+						}
+					}
+					return c.Delete(ctx, o, opts...)
+				},
+			})
+			places = append(places, p)
+		}
+		if err := errors.Join(remove(t.Context(), options(), places)...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestAPodThatNoNodeTakesIsNoMatterOfItsImage.
 func TestAPodThatNoNodeTakesIsNoMatterOfItsImage(t *testing.T) {
 	for node, want := range map[string]string{
