@@ -312,6 +312,48 @@ func TestI3APortThatTheVIPLacksIsNotNamed(t *testing.T) {
 	}
 }
 
+// TestC9AHeadlessImportStaysUntilThereIsAVIP: its clients have no other answer meanwhile, and a pass that waits writes
+// nothing.
+func TestC9AHeadlessImportStaysUntilThereIsAVIP(t *testing.T) {
+	quota := apierrors.NewForbidden(corev1.Resource("services"), "x", errors.New("exceeded quota"))
+	for what, c := range map[string]struct {
+		addresses Addresses
+		refusal   error
+	}{
+		"a quota":      {&ranges{}, quota},
+		"a full range": {&choosing{}, apierrors.NewInternalError(ipam.ErrFull)},
+		"a wait":       {&ranges{busy: true}, nil},
+	} {
+		m := newMember(t)
+		m.Addresses = c.addresses
+		m.export("c", "10.3.0.1")
+		m.mustPass()
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+		m.refuseWrites(func(o client.Object) error {
+			if _, is := o.(*corev1.Service); is {
+				return c.refusal
+			}
+			return nil
+		})
+		for i := range 3 {
+			before := m.writes
+			if err := m.pass(); (err != nil) != (c.refusal != nil) || i == 2 && m.writes > before {
+				t.Errorf("%s: %v, %d writes in pass %d", what, err, m.writes-before, i)
+			}
+			if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.Headless ||
+				m.imported()["c"] == nil {
+				t.Errorf("%s: the import is %+v, slices %v", what, imp.Spec, m.imported())
+			}
+		}
+		m.Local, m.Addresses = m.local, &ranges{}
+		m.mustPass()
+		if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.ClusterSetIP ||
+			len(imp.Spec.IPs) != 1 || m.traffic()["c"] == nil {
+			t.Errorf("%s: then the import is %+v, slices %v", what, imp.Spec, m.traffic())
+		}
+	}
+}
+
 // TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The
 // import has the other's VIP at once, says that the first is full, and gets it when an address is free.
 func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {

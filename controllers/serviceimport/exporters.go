@@ -11,6 +11,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -142,6 +143,22 @@ func (e *exporters) addStandIns(s *snapshot) {
 			e.standIns = append(e.standIns, standIn)
 		}
 	}
+}
+
+// shape returns what the slices are made from: the merged exports. While these are Headless and the import names a VIP
+// still, as its change may be refused, it is their merge as a ClusterSetIP: the VIP keeps its traffic (C9).
+func (e *exporters) shape(merged conflict.Merged, imp *mcsv1beta1.ServiceImport) *conflict.Merged {
+	if merged.Type == mcsv1beta1.Headless && len(imp.Spec.IPs) > 0 {
+		all := slices.Concat(e.standIns, e.exports)
+		for i := range all {
+			all[i].Type = mcsv1beta1.ClusterSetIP
+		}
+		merged, _ = conflict.Merge(all)
+	}
+	for _, standIn := range e.standIns {
+		delete(merged.Names, standIn.Cluster) // its slices stay as they are
+	}
+	return &merged
 }
 
 // projectedOf returns the projections that this pass may change: all but those of unmanaged slices.

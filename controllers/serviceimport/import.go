@@ -62,6 +62,10 @@ func (r *reconciler) updateImport(
 		imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
 		imp.Spec = imports.Spec(m, shown, ips)
 		// No client is to learn of a port that the VIP does not have.
+		// Clients of a Headless import have its endpoints until there is a VIP (C9).
+		if m.Type == mcsv1beta1.ClusterSetIP && failed != nil && len(ips) == 0 && len(existing.Status.Clusters) > 0 {
+			imp.Spec.Type = existing.Spec.Type
+		}
 		if failed != nil && !errors.Is(failed, ipam.ErrPending) && len(ips) > 0 && svc != nil {
 			imp.Spec.Ports = slices.DeleteFunc(imp.Spec.Ports, func(p mcsv1beta1.ServicePort) bool {
 				return !slices.ContainsFunc(svc.Spec.Ports, func(has corev1.ServicePort) bool {
@@ -72,7 +76,7 @@ func (r *reconciler) updateImport(
 	}
 	if !equality.Semantic.DeepEqual(imp.Spec, existing.Spec) ||
 		!equality.Semantic.DeepEqual(imp.ObjectMeta, existing.ObjectMeta) {
-		log.FromContext(ctx).Info("changing the import", "type", m.Type, "ips", ips, "clusters", m.Clusters)
+		log.FromContext(ctx).Info("changing the import", "type", imp.Spec.Type, "ips", ips, "clusters", m.Clusters)
 		var err error
 		if declared { // only what differs, so that no other field becomes the agent's
 			err = r.Local.Patch(ctx, imp, kube.Changes(existing))

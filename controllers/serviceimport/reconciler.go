@@ -155,9 +155,6 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
 	// Conflicts are dropped here: each exporter reports them on its own ServiceExport.
 	merged, _ := conflict.Merge(slices.Concat(e.standIns, e.exports))
-	for _, standIn := range e.standIns {
-		delete(merged.Names, standIn.Cluster) // its slices stay as they are
-	}
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
 		return 0, r.reportWrite(ctx, s, theImport, err)
@@ -166,17 +163,18 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if err != nil {
 		return 0, err
 	}
+	shape := e.shape(merged, imp)
 	want := &endpoints.Import{
 		Namespace: s.name.Namespace,
 		Name:      s.name.Name,
 		UID:       imp.UID,
 		Derived:   s.derivedName(),
 		Manager:   kube.Manager,
-		Merged:    &merged,
+		Merged:    shape,
 		// The hints of a value that it refuses in a Service.
 		NoNodeHints: r.isUnknown(merged.TrafficDistribution, r.Now()),
 	}
-	found := r.sources(s, e, imp, &merged)
+	found := r.sources(s, e, imp, shape)
 	r.report(found.findings)
 	sources := endpoints.Expire(found.sources, s.expired)
 	p := &slicePlan{
@@ -186,7 +184,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if s.hub { // else the records that they may be of are not known
 		p.imported.existing = append(p.imported.existing, s.given...)
 	}
-	sources, order, back := endpoints.Prefer(sources, s.own, &merged, r.order(s.name), r.Now())
+	sources, order, back := endpoints.Prefer(sources, s.own, shape, r.order(s.name), r.Now())
 	r.setOrder(s.name, order)
 	r.desire(p, sources, want)
 

@@ -424,6 +424,40 @@ func TestU6WhatElseIsRefusedIsReportedToo(t *testing.T) {
 	}
 }
 
+// TestC9ARefusedChangeToHeadlessKeepsTheTrafficOfTheVIP: clients have the VIP still, and its slices follow the exports.
+func TestC9ARefusedChangeToHeadlessKeepsTheTrafficOfTheVIP(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.mustPass()
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.Headless })
+	m.refuseWrites(func(o client.Object) error {
+		if !isImport(o) {
+			return nil
+		}
+		return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("a policy"))
+	})
+	for _, address := range []string{"10.3.0.1", "10.3.0.2"} {
+		m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Address = address })
+		for range 2 {
+			if err := m.pass(); !apierrors.IsForbidden(err) {
+				t.Error(err)
+			}
+			if slice := m.traffic()["c"]; slice == nil || slice.Endpoints[0].Addresses[0] != address ||
+				len(slice.Ports) != 1 {
+				t.Errorf("the VIP's traffic goes to %v, want %s", slice, address)
+			}
+		}
+	}
+	m.Local = m.local
+	m.mustPass()
+	if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.Headless ||
+		len(imp.Spec.IPs) > 0 || m.traffic()["c"] != nil || !m.has("c", "10.3.0.2") {
+		t.Errorf("then the import is %+v, slices %v", imp.Spec, m.slices())
+	}
+}
+
 // loseNamespace deletes the namespace, which the ClusterSet wants created.
 func (m *member) loseNamespace() {
 	m.t.Helper()
