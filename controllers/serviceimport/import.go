@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
@@ -61,11 +62,11 @@ func (r *reconciler) updateImport(
 	} else {
 		imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
 		imp.Spec = imports.Spec(m, shown, ips)
-		// No client is to learn of a port that the VIP does not have.
 		// Clients of a Headless import have its endpoints until there is a VIP (C9).
 		if m.Type == mcsv1beta1.ClusterSetIP && failed != nil && len(ips) == 0 && len(existing.Status.Clusters) > 0 {
 			imp.Spec.Type = existing.Spec.Type
 		}
+		// No client is to learn of a port that the VIP does not have.
 		if failed != nil && !errors.Is(failed, ipam.ErrPending) && len(ips) > 0 && svc != nil {
 			imp.Spec.Ports = slices.DeleteFunc(imp.Spec.Ports, func(p mcsv1beta1.ServicePort) bool {
 				return !slices.ContainsFunc(svc.Spec.Ports, func(has corev1.ServicePort) bool {
@@ -152,27 +153,38 @@ func vips(
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
 // quarantine. What was given to the agent (I10) waits for an export, and so does what another program declared (I11):
 // what the agent wrote there goes first, because a VIP without endpoints is of no use. The mark goes last, because
-// without it no pass comes here again.
+// without it no pass comes here again. What the API server refuses to end keeps nothing else.
 func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	filled := s.imp != nil && kube.Filled(s.imp)
-	switch {
-	case filled && !kube.Emptied(s.imp): // the next pass goes on
-		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
-		_, err := kube.Empty(ctx, r.Local, s.imp)
-		return 0, client.IgnoreNotFound(err)
-	case s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp):
-		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
-		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
-			return 0, err
+	var errs []error
+	failed := func(o client.Object, err error) {
+		if kube.Refused(err) && len(errs) == 0 {
+			r.Events.Event(o, kube.Warning, hubv1alpha1.ReasonChangeRefused, fmt.Sprintf(
+				"This cluster no longer imports the name, and its API server refuses to remove what is left: %v", err))
+		}
+		if err != nil {
+			errs = append(errs, err)
 		}
 	}
+	filled := s.imp != nil && kube.Filled(s.imp)
+	switch {
+	case filled && !kube.Emptied(s.imp):
+		log.FromContext(ctx).Info("emptying the declared import", "clusters", s.imp.Status.Clusters)
+		_, err := kube.Empty(ctx, r.Local, s.imp)
+		if !kube.Refused(err) { // the next pass goes on
+			return 0, client.IgnoreNotFound(err)
+		}
+		failed(s.imp, err)
+	case s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp):
+		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
+		failed(s.imp, kube.DeleteUnchanged(ctx, r.Local, s.imp))
+	}
 	for _, slice := range slices.Concat(s.imported, s.given, byName(s.projected)) { // what is held goes first (S6)
-		if !kube.Owned(slice) {
-			continue
+		if kube.Owned(slice) {
+			failed(slice, kube.DeleteUnchanged(ctx, r.Local, slice))
 		}
-		if err := kube.DeleteUnchanged(ctx, r.Local, slice); err != nil {
-			return 0, err
-		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
 	}
 	if again, err = r.quarantine(ctx, s); err != nil || !filled {
 		return again, err

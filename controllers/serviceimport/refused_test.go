@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -455,6 +456,52 @@ func TestC9ARefusedChangeToHeadlessKeepsTheTrafficOfTheVIP(t *testing.T) {
 	if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.Headless ||
 		len(imp.Spec.IPs) > 0 || m.traffic()["c"] != nil || !m.has("c", "10.3.0.2") {
 		t.Errorf("then the import is %+v, slices %v", imp.Spec, m.slices())
+	}
+}
+
+// TestE2ARefusedDeletionKeepsNothingElse of an import that nobody exports any more, and an Event says so.
+func TestE2ARefusedDeletionKeepsNothingElse(t *testing.T) {
+	of := func(cluster string) func(client.Object) bool {
+		return func(o client.Object) bool {
+			slice, is := o.(*discoveryv1.EndpointSlice)
+			return is && sourceCluster(slice) == cluster
+		}
+	}
+	for what, keeps := range map[string]func(client.Object) bool{
+		"the import": isImport, "the slice of c": of("c"), "the slice of d": of("d"),
+	} {
+		m := newMember(t)
+		withdraw := func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true }
+		m.export("c", "10.3.0.1")
+		m.export("d", "10.4.0.1")
+		m.mustPass()
+		m.edit("c", withdraw)
+		m.edit("d", withdraw)
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Delete: func(
+			ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption,
+		) error {
+			if keeps(o) {
+				return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("a policy"))
+			}
+			return c.Delete(ctx, o, opts...)
+		}})
+		m.told = nil
+		if err := m.pass(); !apierrors.IsForbidden(err) || !slices.Equal(m.told, []string{"ChangeRefused"}) {
+			t.Errorf("%s is refused: %v, Events %v", what, err, m.told)
+		}
+		var left []string
+		for _, slice := range m.slices() {
+			if !keeps(&slice) {
+				left = append(left, sourceCluster(&slice))
+			}
+		}
+		if imp := m.read(declaredImport()); len(left) > 0 || (imp != nil) != (what == "the import") {
+			t.Errorf("%s is refused: the import is %v, and slices of %v are left", what, imp, left)
+		}
+		m.Local = m.local
+		if m.mustPass(); len(m.slices()) > 0 || m.read(declaredImport()) != nil {
+			t.Errorf("%s was refused: something stays", what)
+		}
 	}
 }
 
