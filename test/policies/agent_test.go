@@ -256,8 +256,19 @@ func TestI11TheAgentFillsWhatOthersDeclare(t *testing.T) {
 		must(t, status())
 	}
 	must(t, write(e.admin, imports.Clear))
-	must(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { delete(i.Annotations, imports.AnnotationFilled) }))
+	unmark := func(i *mcsv1beta1.ServiceImport) { delete(i.Annotations, imports.AnnotationFilled) }
+	must(t, write(e.admin, unmark))
 	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(declared), declared))
+	declared.Spec.Type, declared.Spec.IPs = mcsv1beta1.Headless, []string{"10.96.0.7"} // it was the agent's before
+	must(t, e.admin.Update(ctx, declared))
+	for range 2 {
+		must(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { imports.Fill(i, []string{"10.96.0.7"}) }))
+	}
+	must(t, write(e.admin, unmark))
+	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(declared), declared))
+	if len(declared.Spec.IPs) > 0 {
+		t.Errorf("a Headless import has IPs %v", declared.Spec.IPs)
+	}
 	declared.Spec.IPs = []string{"192.0.2.1"}
 	must(t, e.admin.Update(ctx, declared))
 	refused(t, write(e.admin, func(i *mcsv1beta1.ServiceImport) { ips(i, "10.96.0.7") }), says)

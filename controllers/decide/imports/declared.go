@@ -21,10 +21,14 @@ func Fillable(imp *mcsv1beta1.ServiceImport) bool {
 }
 
 // Fill writes ips into an import that another program declared. Everything else in it is that program's (I11). A
-// Headless import gets none, whatever is exported.
+// Headless import gets none, whatever is exported. IPs from the time before that program took the import over are
+// listed first, and changed by the next pass: the policy clusterset-agent lets the agent change only what is listed.
 func Fill(imp *mcsv1beta1.ServiceImport, ips []string) {
 	if imp.Spec.Type == mcsv1beta1.Headless {
 		ips = nil
+	}
+	if !Fillable(imp) {
+		ips = imp.Spec.IPs
 	}
 	imp.Spec.IPs = ips
 	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, AnnotationFilled, strings.Join(ips, ","))

@@ -219,3 +219,19 @@ func TestI4Ready(t *testing.T) {
 		}
 	}
 }
+
+// TestI11FillListsIPsBeforeItChangesThem: the policy clusterset-agent lets the agent change no others.
+func TestI11FillListsIPsBeforeItChangesThem(t *testing.T) {
+	for kind, want := range map[mcsv1beta1.ServiceImportType][]string{
+		mcsv1beta1.Headless: nil, mcsv1beta1.ClusterSetIP: {"10.96.0.8"},
+	} {
+		imp := &mcsv1beta1.ServiceImport{}
+		imp.Spec.Type, imp.Spec.IPs = kind, []string{"10.96.0.9"}
+		for _, want := range [][]string{{"10.96.0.9"}, want, want} {
+			Fill(imp, []string{"10.96.0.8"})
+			if !slices.Equal(imp.Spec.IPs, want) || !Fillable(imp) {
+				t.Errorf("%s: IPs %v, listed %q, want %v", kind, imp.Spec.IPs, imp.Annotations[AnnotationFilled], want)
+			}
+		}
+	}
+}
