@@ -209,10 +209,11 @@ func (r Config) quarantine(ctx context.Context, s *snapshot) (left time.Duration
 		return 0, nil
 	}
 	left, dated := derived.QuarantineLeft(s.svc, r.Now())
-	if !dated {
+	// A pass whose cache did not show the import yet may have begun the quarantine before this one deleted it.
+	if ended := s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp); ended || !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		return left, r.Local.Update(ctx, svc)
+		return derived.Quarantine, r.Local.Update(ctx, svc)
 	}
 	if left > 0 {
 		return left, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,6 +23,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -502,6 +504,27 @@ func TestE2ARefusedDeletionKeepsNothingElse(t *testing.T) {
 		if m.mustPass(); len(m.slices()) > 0 || m.read(declaredImport()) != nil {
 			t.Errorf("%s was refused: something stays", what)
 		}
+	}
+}
+
+// TestI6TheQuarantineBeginsWhenTheImportGoes, though an earlier pass, whose cache did not show the import yet, has begun
+// it already.
+func TestI6TheQuarantineBeginsWhenTheImportGoes(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.mustPass()
+	unused := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+	svc := m.read(unused).(*corev1.Service)
+	long := m.Now().Add(-2 * derived.Quarantine).UTC().Format(time.RFC3339)
+	metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, long)
+	if err := m.local.Update(t.Context(), svc); err != nil {
+		t.Fatal(err)
+	}
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	if m.mustPass(); m.read(declaredImport()) != nil || m.read(unused) == nil {
+		t.Errorf("import %v, Service %v", m.read(declaredImport()), m.read(unused))
 	}
 }
 
