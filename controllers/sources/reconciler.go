@@ -144,10 +144,10 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
-	addresses := r.addresses(onHub, stored)
+	addresses, was := r.addresses(onHub, stored), liveness.StateOf(stored).Expired
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
-		expired, _ := m.IsExpired(true, r.Now(), limits.Expiry)
-		if liveness.StateOf(stored).Expired && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
+		expired, _ := m.IsExpired(true, was, r.Now(), limits.Expiry)
+		if was && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
 			err = r.save(ctx, cluster, stored, load(stored), m, addresses, liveness.State{}, limits)
 		}
 		return reconcile.Result{RequeueAfter: time.Second}, err
@@ -162,7 +162,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	wait := again(o, load(stored), hub, limits)
 	var state liveness.State
 	var in time.Duration
-	if state.Expired, in = m.IsExpired(o.Expired, r.Now(), limits.Expiry); in > 0 {
+	if state.Expired, in = m.IsExpired(o.Expired, was, r.Now(), limits.Expiry); in > 0 {
 		wait = min(wait, in)
 	}
 	if state.Expired {

@@ -129,6 +129,19 @@ func (s *set) renew(id string) {
 	}
 }
 
+// grace sets spec.lease.graceSeconds.
+func (s *set) grace(seconds int32) {
+	s.t.Helper()
+	of := &hubv1alpha1.ClusterSet{}
+	if err := s.hub.Get(s.t.Context(), types.NamespacedName{Namespace: "set", Name: "set"}, of); err != nil {
+		s.t.Fatal(err)
+	}
+	of.Spec.Lease.GraceSeconds = seconds
+	if err := s.hub.Update(s.t.Context(), of); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // dead are those that count as such here.
 func (s *set) expired(all []string) (out []string) {
 	s.t.Helper()
@@ -193,23 +206,14 @@ func TestT1WithALongGraceMembersComeBackOneByOne(t *testing.T) {
 		s := newSet(t, hubv1alpha1.MostSilentHold, all...)
 		s.pass(time.Minute, all, all...)
 		s.now = s.now.Add(30 * time.Hour) // the hub was away
-		of := &hubv1alpha1.ClusterSet{}
-		if err := s.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "set"}, of); err != nil {
-			t.Fatal(err)
-		}
-		set := func(grace int32) {
-			if of.Spec.Lease.GraceSeconds = grace; s.hub.Update(t.Context(), of) != nil {
-				t.Fatal("the ClusterSet cannot be written")
-			}
-		}
-		set(grace)
+		s.grace(grace)
 		s.restart()
 		s.pass(2*time.Hour, all, "a", "b")
 		if got := s.expired(all); len(got) != want {
 			t.Errorf("with %d seconds, expired are %v", grace, got)
 		}
 		s.pass(10*time.Second, all, all...)
-		set(10)
+		s.grace(10)
 		if s.pass(time.Hour, all, all...); len(s.expired(all)) != 0 {
 			t.Errorf("all are back, and expired are %v", s.expired(all))
 		}

@@ -452,6 +452,35 @@ func TestF4WhatRefusesEndsWithItsLease(t *testing.T) {
 	r.want("a", reach.Silent, true)
 }
 
+// TestT1ALongGraceBringsNobodyBack who had expired before: only a renewal or an answer does.
+func TestT1ALongGraceBringsNobodyBack(t *testing.T) {
+	for what, back := range map[string]func(*reached){
+		"it renews its Lease":  func(r *reached) { r.pass(10*time.Second, r.others, r.others...) },
+		"its agent answers":    func(r *reached) { r.net.at[agentOf(0)] = "a" },
+		"its endpoint answers": func(r *reached) { r.net.at[endpointOf(0)+":80"] = "" },
+	} {
+		r := newReached(t, "a", "b", "c")
+		r.rounds(2)
+		r.silence(agentOf(0))
+		r.net.at[endpointOf(0)+":80"] = "refuses"
+		r.rounds(10)
+		r.pass(2*time.Minute, r.others, "b", "c")
+		r.want("a", reach.Silent, true)
+		r.grace(86400)
+		r.pass(10*time.Second, r.others, "b", "c")
+		r.want("a", reach.Silent, true)
+		r.restart()
+		r.rounds(3)
+		r.pass(10*time.Second, r.others, "b", "c")
+		r.want("a", reach.Silent, true)
+		back(r)
+		r.rounds(3)
+		if got := r.expired([]string{"a"}); len(got) > 0 {
+			t.Errorf("%s, and it is expired", what)
+		}
+	}
+}
+
 // TestF4AProxyProvesNothing: it accepts each connection, whether there is a cluster behind it or not. So does another
 // cluster that has the address of the agent.
 func TestF4AProxyProvesNothing(t *testing.T) {

@@ -170,14 +170,17 @@ func (m Member) Next(r Round) Member {
 // IsExpired reports whether the endpoints of the member follow onExpiry, and in how long to ask again; 0 if only a
 // round can change it. leaseExpired says that its Lease has expired. That counts only if nothing of the member answers,
 // or nothing but endpoints for withoutAgent; and where something did, no sooner than expiry after that: a Lease may
-// still count as expired (T3) when the member has long been back.
-func (m Member) IsExpired(leaseExpired bool, now time.Time, expiry time.Duration) (expired bool, in time.Duration) {
+// still count as expired (T3) when the member has long been back. was says that it has expired before: then nothing
+// that is silent brings it back, not even a longer expiry.
+func (m Member) IsExpired(
+	leaseExpired, was bool, now time.Time, expiry time.Duration,
+) (expired bool, in time.Duration) {
 	switch {
 	case m.State == Unreachable:
 		return true, 0
 	case m.State == Answers, !leaseExpired:
 		return false, 0
-	case m.State == Unknown:
+	case m.State == Unknown, m.State == Silent && was:
 		return true, 0
 	}
 	in = withoutAgent - now.Sub(m.answered)

@@ -40,7 +40,7 @@ func (p *play) want(v State) {
 
 // expired returns whether the member is, with a Lease that has expired or has not.
 func (p *play) expired(lease bool) bool {
-	expired, _ := p.m.IsExpired(lease, p.now, expiry)
+	expired, _ := p.m.IsExpired(lease, false, p.now, expiry)
 	return expired
 }
 
@@ -279,7 +279,7 @@ func TestF4AnOldExpirationNeedsSilenceAsLong(t *testing.T) {
 			p.rounds(100, before)
 			p.rounds(int(expiry/Interval)-1, silent)
 			p.want(Silent)
-			if _, in := p.m.IsExpired(true, p.now, expiry); p.expired(true) || in != Interval {
+			if _, in := p.m.IsExpired(true, false, p.now, expiry); p.expired(true) || in != Interval {
 				t.Errorf("%+v after %+v: it is expired, or will be in %v", silent, before, in)
 			}
 			p.rounds(1, silent)
@@ -394,7 +394,7 @@ func TestT1EndpointsAloneKeepAMemberForAnHour(t *testing.T) {
 	serving := Round{Agent: No, Endpoints: Yes, Others: true, Overdue: true}
 	p.rounds(int(time.Hour/Interval)-1, serving)
 	p.want(Serving)
-	if _, in := p.m.IsExpired(true, p.now, expiry); p.expired(true) || in != Interval {
+	if _, in := p.m.IsExpired(true, false, p.now, expiry); p.expired(true) || in != Interval {
 		t.Errorf("after an hour but a second it is expired, or will be in %v", in)
 	}
 	p.rounds(1, serving)
