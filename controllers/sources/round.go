@@ -66,6 +66,7 @@ type member struct {
 // question is what a round asks of one member.
 type question struct {
 	cluster  string
+	member   *member
 	stored   *coordinationv1.Lease
 	agent    string // its agent's address; "" if none is known
 	overdue  bool
@@ -160,6 +161,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		return nil, err
 	}
 	l := limitsOf(spec)
+	members := make(map[string]*member, len(stored)) // without those that have left
 	var suspects, untested []*question
 	for _, lease := range kube.ByName(stored) {
 		q := &question{cluster: lease.Labels[liveness.LabelSource], stored: lease}
@@ -174,8 +176,8 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		m, known := r.members[q.cluster]
 		if !known {
 			m = &member{Member: reach.Restored(reach.Read(q.stored), now)}
-			r.members[q.cluster] = m
 		}
+		members[q.cluster], q.member = m, m
 		if len(addresses) > 0 {
 			q.agent = addresses[m.address%len(addresses)]
 		}
@@ -200,6 +202,9 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		r.mu.Unlock()
 		out = append(out, q)
 	}
+	r.mu.Lock()
+	r.members = members
+	r.mu.Unlock()
 	for _, group := range [][]*question{suspects, untested} {
 		for _, q := range group {
 			if err := r.sample(ctx, q, max(1, min(maxTries, maxTriesOfGroup/len(group)))); err != nil {
@@ -358,11 +363,7 @@ func (r *Reconciler) try(ctx context.Context, addresses []string) (best reach.An
 // applyAnswers updates a member by the answers of a round, and returns whether its stored Lease has another state.
 func (r *Reconciler) applyAnswers(q *question, others bool) (changed bool) {
 	r.mu.Lock()
-	m := r.members[q.cluster]
-	if m == nil { // it has left meanwhile
-		r.mu.Unlock()
-		return false
-	}
+	m := q.member
 	switch q.agentIs {
 	case reach.Yes:
 		m.roundTrip = q.took

@@ -552,6 +552,40 @@ func TestF4AnotherProgramsLeaseIsNoMember(t *testing.T) {
 	r.want("a", reach.Unreachable, true)
 }
 
+// TestF4WhoLeavesDuringARoundIsForgotten: of a cluster that joins with its ID, its Lease decides until its agent has
+// answered.
+func TestF4WhoLeavesDuringARoundIsForgotten(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.rounds(2)
+	left := &coordinationv1.Lease{}
+	if err := r.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "a"}, left); err != nil {
+		t.Fatal(err)
+	}
+	r.Local = interceptor.NewClient(r.local.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, of ...client.ListOption) error {
+			err := c.List(ctx, list, of...)
+			if _, leases := list.(*coordinationv1.LeaseList); !leases {
+				return err
+			}
+			r.Local = r.local
+			_, failed := r.decide(ctx, "a")
+			return errors.Join(err, failed)
+		},
+	})
+	if err := r.hub.Delete(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	left.ResourceVersion = ""
+	r.rounds(2)
+	if err := r.hub.Create(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	r.silence(agentOf(0), endpointOf(0)+":80") // from here: policies hide both
+	r.pass(10*time.Second, r.others, r.others...)
+	r.rounds(10)
+	r.want("a", reach.Unknown, false)
+}
+
 // TestS4NobodyMakesAnAgentConnectAnywhere: neither to this cluster's Services nor to metadata services and nodes.
 func TestS4NobodyMakesAnAgentConnectAnywhere(t *testing.T) {
 	r := newReached(t, "a", "b")
