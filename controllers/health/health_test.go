@@ -137,6 +137,42 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestAHubWhoseWatchIsLateIsReachable while it takes renewals and shows one every two minutes: a proxy may hold watches
+// back.
+func TestAHubWhoseWatchIsLateIsReachable(t *testing.T) {
+	now, seen := time.Unix(1_700_000_000, 0), health.Facts{}
+	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+	r := New(Config{
+		LocalNow: local, Hub: func() client.Client { return nil },
+		Seen:   func() health.Facts { return seen },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		Now:    func() time.Time { return now },
+	})
+	want := func(passes int, fresh bool, answer error, reason string) {
+		t.Helper()
+		seen = health.Facts{Fresh: fresh, Answer: answer, Accepted: answer == nil}
+		for range passes {
+			if _, err := r.Report(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionHubReachable)
+			if c.Reason != reason {
+				t.Fatalf("%+v, want %s", c, reason)
+			}
+			now = now.Add(interval)
+		}
+	}
+	want(1, false, nil, "Connecting") // it has shown nothing yet
+	for range 3 {
+		want(4, true, nil, "Answers")
+		want(2, false, nil, "Answers")
+	}
+	want(1, false, errors.New("i/o timeout"), "NoAnswer")
+	want(8, false, nil, "Answers")
+	want(1, false, nil, "Connecting") // for two minutes
+	want(1, true, nil, "Answers")
+}
+
 // TestF4ASilentAgentIsNamed although its Lease is renewed or its endpoints answer: its cluster's end is noticed late.
 // It stays named until it answers, whatever else answers.
 func TestF4ASilentAgentIsNamed(t *testing.T) {

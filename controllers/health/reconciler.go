@@ -37,6 +37,10 @@ import (
 // interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
 const interval = 10 * time.Second
 
+// lately is for how long a hub that takes renewals need not show any: behind a proxy that holds watches back, it shows
+// them when it is listed, about once a minute.
+const lately = 2 * time.Minute
+
 // silentLimit is for how long another member's agent may be silent, as while it starts.
 const silentLimit = 30 * time.Second
 
@@ -65,6 +69,7 @@ type Reporter struct {
 	here, hub  []string // missing rights
 	rights     error    // why there may be more
 	shown      bool     // the hub showed this agent's own renewals when Ready was decided
+	shownAt    time.Time
 	rightsNext time.Time
 	silent     map[string]time.Time // since when the agents of other members do not answer, by ID
 	decided    atomic.Pointer[[]metav1.Condition]
@@ -177,6 +182,10 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	f := r.Seen()
 	f.Cluster, f.HubNamespace = r.Cluster, r.HubNamespace
 	now := r.Now()
+	if f.Fresh {
+		r.shownAt = now
+	}
+	f.Lately = now.Sub(r.shownAt) < lately
 	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
 	switch {
 	case apierrors.IsForbidden(err): // it lacks rights, and says so

@@ -30,6 +30,7 @@ type Facts struct {
 	Unused      error // why the latest credentials do not work, while the agent uses earlier ones
 	Renewal     error // why the token was not renewed
 	Fresh       bool  // the hub shows this agent its own renewals
+	Lately      bool  // it has within the last two minutes
 	Answer      error // the error in the hub's last answer, or why it did not answer; nil after a success
 	Accepted    bool  // the hub's last answer was a success
 	NotMember   error // why this cluster is no member
@@ -101,7 +102,7 @@ func (f *Facts) hub() metav1.Condition {
 	const of = hubv1alpha1.ConditionHubReachable
 	var refused *NotAdmitted
 	switch err := f.Answer; {
-	case f.Fresh, f.Accepted && f.Cloned: // which is not shown renewals of its own
+	case f.Fresh, f.Accepted && (f.Lately || f.Cloned): // which is not shown renewals of its own
 		return condition(of, "Answers", "The hub answers.")
 	case f.Credentials != nil:
 		return condition(of, "NoAddress", "The agent has no address of the hub.")
