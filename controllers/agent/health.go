@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/credentials"
 	decide "github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/health"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -71,6 +72,7 @@ func factsOf(a *Agent) (f decide.Facts) {
 	a.seen.do(func(s *seen) {
 		f.Answer, f.Accepted, f.Renewal, f.NotMember = s.answer, s.accepted, s.renewal, s.notMember
 	})
+	f.TokenFault = errors.As(f.Renewal, new(credentials.Fault))
 	cfg, err := a.hub()
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -43,6 +43,9 @@ type Renewer struct {
 // ErrElsewhere means that the agent does not manage the credentials for the hub.
 var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, and must be renewed there")
 
+// Fault is a fault of the token in the Secret that is known without an answer of the hub.
+type Fault struct{ error }
+
 // Renew renews the token if that is due. It returns when to call it again, also with an error.
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	secret, err := kube.Get[*corev1.Secret](
@@ -79,18 +82,18 @@ func (r *Renewer) unused(token string) bool {
 func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.Duration, err error) {
 	old, err := clusterset.ParseToken(string(secret.Data[clusterset.SecretToken]))
 	if err != nil {
-		return unknown, fmt.Errorf(
+		return unknown, Fault{fmt.Errorf(
 			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew --hub-context=HUB makes a new one",
 			clusterset.SecretToken, kube.SystemNamespace, clusterset.SecretHub, err,
-		)
+		)}
 	}
 	account := clusterset.AccountPrefix + r.Cluster
 	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
-		return unknown, fmt.Errorf(
+		return unknown, Fault{fmt.Errorf(
 			"the token in Secret %s/%s is of %s and not of %s; "+
 				"kubectl clusterset join --renew --hub-context=HUB makes a new one",
 			kube.SystemNamespace, clusterset.SecretHub, old.Subject, want,
-		)
+		)}
 	}
 	if wait := due(old, r.Now()); wait > 0 {
 		return wait, nil
@@ -106,11 +109,11 @@ func (r *Renewer) renew(ctx context.Context, secret *corev1.Secret) (again time.
 	if err != nil {
 		ends := time.Unix(old.Expires, 0).UTC()
 		if r.Now().After(ends) {
-			return again, fmt.Errorf(
+			return again, Fault{fmt.Errorf(
 				"this member's token expired at %s: kubectl clusterset join --renew --hub-context=HUB, "+
 					"which keeps ID and VIPs: %w",
 				ends.Format(time.RFC3339), err,
-			)
+			)}
 		}
 		return again, fmt.Errorf(
 			"asking the hub for a new token failed "+

@@ -65,6 +65,8 @@ func TestRenew(t *testing.T) {
 		{"due", token(subject, day), "", time.Hour, nil, time.Hour, fresh, nil},
 		{"run out, and the hub takes it no more", token(subject, day), "", 25 * time.Hour, expired, 15 * time.Minute,
 			token(subject, day), []string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
+		{"due, and the hub does not answer", token(subject, day), "", 2 * time.Hour, expired, 15 * time.Minute,
+			token(subject, day), []string{"(this one expires at 2023-11-15T22:13:20Z"}},
 		{"run out, and its file is older", token(subject, day), token(subject, time.Hour), 25 * time.Hour, expired,
 			15 * time.Minute, token(subject, day), []string{"expired at 2023-11-15T22:13:20Z"}},
 		{"run out, and another is used", token(subject, day), token(subject, 48*time.Hour), 25 * time.Hour, expired,
@@ -139,6 +141,10 @@ func TestRenew(t *testing.T) {
 			}
 			if errors.Is(err, ErrElsewhere) != reflect.DeepEqual(c.says, elsewhere) {
 				t.Errorf("ErrElsewhere: %v", err)
+			}
+			byHub := err == nil || c.hub != nil && c.age < day || errors.Is(err, ErrElsewhere)
+			if errors.As(err, new(Fault)) == byHub {
+				t.Errorf("Fault: %v", err)
 			}
 			if c.secret == "-" {
 				return

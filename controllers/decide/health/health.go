@@ -29,6 +29,7 @@ type Facts struct {
 	Credentials error // why the credentials for the hub cannot be read
 	Unused      error // why the latest credentials do not work, while the agent uses earlier ones
 	Renewal     error // why the token was not renewed
+	TokenFault  bool  // for which the hub need not answer: this cluster sees it
 	Fresh       bool  // the hub shows this agent its own renewals
 	Lately      bool  // it has within the last two minutes
 	Answer      error // the error in the hub's last answer, or why it did not answer; nil after a success
@@ -151,7 +152,7 @@ func (f *Facts) credentials(hub metav1.Condition) metav1.Condition {
 	case f.Unused != nil:
 		return condition(of, "NotUsed", "The agent still uses the hub at %s, because the latest credentials do not "+
 			"work: %v", f.Hub, f.Unused)
-	case f.Renewal != nil && unknown:
+	case f.Renewal != nil && unknown && !f.TokenFault:
 		return condition(of, "HubUnknown", "The hub has not answered, so the token is not renewed: %v", f.Renewal)
 	case f.Renewal != nil:
 		return condition(of, "NotRenewed", "The token for the hub is not renewed: %v", f.Renewal)

@@ -216,6 +216,11 @@ func TestAHubThatDoesNotAnswerRenewsNoToken(t *testing.T) {
 		!strings.Contains(c.Message, "expires at noon") {
 		t.Errorf("%+v", c)
 	}
+	f.Renewal, f.TokenFault = errors.New("no JSON Web Token"), true // which is another fault
+	c = meta.FindStatusCondition(Decide(f), hubv1alpha1.ConditionCredentialsValid)
+	if c.Status != metav1.ConditionFalse || c.Reason != "NotRenewed" || !strings.Contains(c.Message, "no JSON") {
+		t.Errorf("%+v", c)
+	}
 }
 
 // TestU6RightsThatAreNotKnown are not said to be there, and are no fault.
