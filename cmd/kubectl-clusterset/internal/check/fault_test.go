@@ -335,6 +335,11 @@ var faults = []struct {
 		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Failed", "denied by a policy")
 	}, "x the export of web.shop is not on the hub: Failed: denied by a policy",
 		"kubectl --context=east -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"},
+	{"the agent takes no copy of a record that is not valid", notName, func(s *snapshot.Snapshot) {
+		rec := record("west", 15)
+		rec.Name, rec.Spec.ServiceName, rec.Spec.Ports[0].Name = "api.shop.west", "api", "No Name"
+		s.Hub.Records = append(s.Hub.Records, rec)
+	}, "x an export of api.shop cannot be read: of cluster west: ", ""},
 	{"another program's import", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
 			"ServiceImport shop/web belongs to another program")}
