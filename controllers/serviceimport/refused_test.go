@@ -507,8 +507,8 @@ func TestE2ARefusedDeletionKeepsNothingElse(t *testing.T) {
 	}
 }
 
-// TestI6TheQuarantineBeginsWhenTheImportGoes, though an earlier pass, whose cache did not show the import yet, has begun
-// it already.
+// TestI6TheQuarantineBeginsWhenTheImportGoes, though an earlier pass, whose cache did not show the import yet, has
+// begun it already.
 func TestI6TheQuarantineBeginsWhenTheImportGoes(t *testing.T) {
 	m := newMember(t)
 	m.Addresses = &ranges{}
