@@ -281,7 +281,8 @@ func memberObject(t *text, o object) (condition string) {
 		if labels := at(o, "metadata", "labels"); labels[label] != nil {
 			delete(labels, label)
 			labels[t.line(func(indent, _ string) string {
-				return "{{- if $.Values.editorsExport }}\n" + indent + label + ": \"true\"\n{{- end }}\n"
+				return "{{- if ne (toString $.Values.editorsExport) \"false\" }}\n" +
+					indent + label + ": \"true\"\n{{- end }}\n"
 			})] = ""
 		}
 	}

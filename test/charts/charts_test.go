@@ -297,6 +297,11 @@ func TestValuesArePutWhereTheyBelong(t *testing.T) {
 	if _, has := labels["rbac.authorization.k8s.io/aggregate-to-edit"]; has || len(labels) == 0 {
 		t.Errorf("without editorsExport, %s has the labels %v", users, labels)
 	}
+	// So helm upgrade --reuse-values renders it for a release that is older than the value.
+	labels = template(t, charts[1], "--set=editorsExport=null")[users]["metadata"].(object)["labels"].(object)
+	if labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" {
+		t.Errorf("with no value editorsExport, %s has the labels %v", users, labels)
+	}
 	for key := range named(built(t, "member/dnsendpoint")) {
 		if member[key] == nil || template(t, charts[1])[key] != nil {
 			t.Errorf("%s is there with dnsEndpointZone only", key)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
 )
 
 // metric is a row of docs/reference.md, whose names docs_test.go compares with the code.
@@ -55,6 +57,8 @@ func reference(t *testing.T) map[string]metric {
 	if len(out) == 0 {
 		t.Fatal("docs/reference.md lists no metrics")
 	}
+	conditions := out["clusterset_agent_condition"].labels
+	conditions["condition"], conditions["reason"] = health.Order, health.Names()
 	return out
 }
 
@@ -127,18 +131,37 @@ func wrong(expr string, known map[string]metric) (out []string) {
 			out = append(out, wrongMatcher(base(sel[1], known), m, known)...)
 		}
 	}
-	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
-		for _, label := range strings.Split(g[2], ",") {
+	for _, at := range grouping.FindAllStringSubmatchIndex(expr, -1) {
+		of := names
+		if expr[at[2]:at[3]] == "by" {
+			of = metrics(within(expr[at[1]:]))
+		}
+		for _, label := range strings.Split(expr[at[4]:at[5]], ",") {
 			label = strings.TrimSpace(label)
-			if !slices.ContainsFunc(names, func(name string) bool {
-				_, ok := known[base(name, known)].labels[label]
-				return ok || label == "le"
-			}) {
-				out = append(out, "nothing has a label "+label)
+			for _, name := range of {
+				if _, ok := known[base(name, known)].labels[label]; !ok && label != "le" {
+					out = append(out, name+" has no label "+label)
+				}
 			}
 		}
 	}
 	return out
+}
+
+// within returns what the first parentheses of an expression enclose.
+func within(expr string) string {
+	depth := 0
+	for i, c := range expr {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return expr[:i]
+			}
+		}
+	}
+	return expr
 }
 
 func wrongMatcher(name, text string, known map[string]metric) (out []string) {
@@ -150,8 +173,14 @@ func wrongMatcher(name, text string, known map[string]metric) (out []string) {
 	if !ok {
 		out = append(out, name+" has no label "+m[1])
 	}
-	if len(values) > 0 && !slices.Contains(values, m[3]) {
-		out = append(out, fmt.Sprintf("label %s of %s is never %q but one of %v", m[1], name, m[3], values))
+	all := []string{m[3]}
+	if strings.Contains(m[2], "~") {
+		all = strings.Split(m[3], "|")
+	}
+	for _, value := range all {
+		if len(values) > 0 && value != "" && !slices.Contains(values, value) {
+			out = append(out, fmt.Sprintf("label %s of %s is never %q but one of %v", m[1], name, value, values))
+		}
 	}
 	return out
 }
@@ -206,7 +235,7 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 	for _, expr := range []string{
 		`max by (pod, state) (a_live{state="on"}) == 1 unless on (pod) a_live{pod=~"$pod"} > 0.5e3`,
 		`sum(increase(b_total[1h])) > 3 and time() - a_live > 300`,
-		`max by (pod, state) (a_live{state="on"}) > 0 and on (pod) max by (pod) (d_open) == 1`,
+		`max by (pod, state) (a_live{state=~"on|off"}) > 0 and on (pod) max by (pod) (d_open) == 1`,
 		`time() - max({__name__=~"a_live|d_open"} > 0)`,
 		`histogram_quantile(0.99, sum by (le) (rate(c_seconds_bucket[$__rate_interval])))`,
 	} {
@@ -216,6 +245,7 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 	}
 	for _, expr := range []string{
 		`a_dead == 1`, `absent(nothing)`, `a_live{state="maybe"}`, `a_live{colour="on"}`, `max by (node) (a_live)`,
+		`a_live{state=~"on|maybe"}`, `max by (pod, state) (d_open) and on (pod) max by (pod) (a_live)`,
 		`b_total > 3`, `c_seconds > 3`, `time() > 3`,
 		`a_live and b_gone`, `max({__name__=~"a_live|a_dead"})`, `rate(a_live_bucket[5m])`,
 	} {

@@ -139,8 +139,15 @@ var dnsChecks = []Check{
 			if len(out) > 0 && w.Member.DNS.Beside.Status.AvailableReplicas > 0 {
 				out[0].Level = report.Warning
 			}
-			if lacks := w.Member.BesideDrift; len(out) > 0 && len(lacks) > 0 {
-				out[0].Detail, out[0].Do = out[0].Detail+"; "+strings.Join(lacks, ", "), installDNS(w)
+			lacks := w.Member.BesideDrift
+			if len(out) == 0 || len(lacks) == 0 {
+				return out
+			}
+			out[0].Detail += "; " + strings.Join(lacks, ", ")
+			if change, _ := w.Member.DNS.Owner(); change != "" {
+				out[0].Detail += "; to restore it: " + change
+			} else {
+				out[0].Do = installDNS(w)
 			}
 			return out
 		},

@@ -140,6 +140,15 @@ var faults = []struct {
 	}, "x our CoreDNS beside the cluster's DNS does not run as it should: Deployment coredns: 0 of 2 new replicas " +
 		"are available; ClusterRoleBinding clusterset-dns:coredns-beside is missing",
 		"kubectl clusterset --context=east dns install"},
+	{"our CoreDNS beside the cluster's lost its rights, which Helm gave it", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Beside = deployment("clusterset-dns", "coredns", 0)
+		s.Member.DNS.Beside.Annotations = map[string]string{"meta.helm.sh/release-name": "dns",
+			"meta.helm.sh/release-namespace": "clusterset-dns"}
+		s.Member.BesideDrift = []string{"ClusterRole clusterset-dns:coredns is missing"}
+	}, "x our CoreDNS beside the cluster's DNS does not run as it should: Deployment coredns: 0 of 2 new replicas " +
+		"are available; ClusterRole clusterset-dns:coredns is missing; to restore it: helm upgrade dns CHART " +
+		"-n clusterset-dns",
+		"kubectl --context=east -n clusterset-dns describe deployment coredns"},
 	{"the agent says that DNS fails, and the Corefile is right", all, func(s *snapshot.Snapshot) {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
 	}, "x The cluster's DNS does not answer for clusterset.local: timeout",

@@ -607,6 +607,28 @@ func TestOurCoreDNSBesideGoesWhateverTheCorefileHas(t *testing.T) {
 	}
 }
 
+// TestUninstallDoesNotWaitForAnswersOfOthers: the admin has replaced our block by a line of their own.
+func TestUninstallDoesNotWaitForAnswersOfOthers(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", append(pods(), besideService(), besideDeployment())...)
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Timeout: time.Second,
+		Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+			a := new(miekg.Msg).SetReply(q)
+			a.Answer = []miekg.RR{&miekg.SOA{}}
+			return a, nil
+		}}
+	if err := r.Install(t.Context(), Wanted{Image: image, Mode: Beside}); err != nil {
+		t.Fatal(err)
+	}
+	setCorefile(t, here, ".:53 {\n multicluster clusterset.local\n}\nclusterset.local {\n multicluster\n}\n")
+	r.Wait = true
+	if err := r.Uninstall(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s, err := Read(t.Context(), here); err != nil || s.Beside != nil {
+		t.Errorf("it stays: %v, %v", s.Beside, err)
+	}
+}
+
 // setCorefile changes that of a cluster, if there is a text.
 func setCorefile(t *testing.T, c *cluster.Cluster, text string) {
 	t.Helper()

@@ -232,7 +232,7 @@ func (p *Plan) setCustom(s *State, text string) {
 }
 
 func (p *Plan) beside(s *State) error {
-	if change, _ := s.owner(); change != "" {
+	if change, _ := s.Owner(); change != "" {
 		p.Image = s.Running()
 		p.Notes = append(p.Notes, "our CoreDNS stays as its owner applied it; to change its image or options: "+change)
 		return p.forward(s)
@@ -353,7 +353,7 @@ func Uninstall(s *State) (_ *Plan, err error) {
 // removeBeside plans to delete our CoreDNS beside the cluster's DNS, unless others applied it.
 func (p *Plan) removeBeside(s *State) error {
 	from := p.forwarders(s)
-	_, removeAtOwner := s.owner()
+	_, removeAtOwner := s.Owner()
 	if len(from) > 0 && removeAtOwner == "" {
 		return report.Fail("remove that first; then run the command again",
 			"%s is still forwarded to our CoreDNS by %s", zone, strings.Join(from, " and by "))

@@ -208,7 +208,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.Wait && (p.Forward != nil || p.Mode != "") { // an earlier run may have changed the configuration
+	if r.Wait && p.ends(s) {
 		if err := r.effective(ctx, s, p, false); err != nil {
 			return err
 		}
@@ -298,10 +298,18 @@ func (p *Plan) asks(s *State, verb string) (out []cluster.Right) {
 		out = append(out, to)
 	}
 	namespace, selector, _ := s.servers()
-	if to.Namespace = namespace; selector != nil && (p.Forward != nil || p.Mode != "" && (!install || p.ByHand == "")) {
+	to.Namespace = namespace
+	if selector != nil && (p.Forward != nil || install && p.ByHand == "" || !install && p.ends(s)) {
 		out = append(out, to)
 	}
 	return out
+}
+
+// ends reports whether the cluster's DNS is to stop answering for the zone when our CoreDNS goes: nothing else answers
+// then. An earlier run may have changed the configuration.
+func (p *Plan) ends(s *State) bool {
+	return p.Forward != nil || p.Mode == Replace ||
+		p.Mode == Beside && !servesZone(s.Imported()) && len(s.upstreams(&p.Distribution)) == 0
 }
 
 // object returns After, or Before if there is none.
@@ -415,7 +423,7 @@ func (r *Runner) besideRuns(ctx context.Context, before, s *State, p *Plan) erro
 	}
 	remedy := "the cluster's DNS was not changed; " + r.Command("kubectl -n "+besideNamespace+" describe pods") + "; " +
 		r.besideLogs()
-	if change, _ := s.owner(); change != "" {
+	if change, _ := s.Owner(); change != "" {
 		remedy += "; if it lacks a right or an object: " + change
 	}
 	return report.WithRemedy(err, remedy)

@@ -302,8 +302,8 @@ func (s *State) Installed() Mode {
 // original returns the image that ours replaced, or "".
 func (s *State) original() string { return s.Mark(platform.AnnotationImage) }
 
-// owner returns how to change and to remove our CoreDNS beside the cluster's DNS, if others applied it; else two "".
-func (s *State) owner() (change, remove string) {
+// Owner returns how to change and to remove our CoreDNS beside the cluster's DNS, if others applied it; else two "".
+func (s *State) Owner() (change, remove string) {
 	if s.Beside == nil {
 		return "", ""
 	}

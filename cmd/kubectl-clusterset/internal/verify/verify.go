@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -215,14 +216,22 @@ func remove(ctx context.Context, o *Options, places []*place) (errs []error) {
 		all = all[2:]
 	}
 	for _, one := range all {
-		for _, p := range created {
-			object := one.DeepCopyObject().(client.Object)
-			err := p.Get(ctx, client.ObjectKeyFromObject(object), object)
-			if err == nil {
-				err = kube.Delete(ctx, p.Client, object)
-			}
-			errs = append(errs, p.Failed(client.IgnoreNotFound(err), "deleting %s", cluster.Title(one)))
+		failed := make([]error, len(created))
+		var stage sync.WaitGroup
+		for i, p := range created { // one whose API server hangs does not hold up the others
+			stage.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, cleanUp/6)
+				defer cancel()
+				object := one.DeepCopyObject().(client.Object)
+				err := p.Get(ctx, client.ObjectKeyFromObject(object), object)
+				if err == nil {
+					err = kube.Delete(ctx, p.Client, object)
+				}
+				failed[i] = p.Failed(client.IgnoreNotFound(err), "deleting %s", cluster.Title(one))
+			})
 		}
+		stage.Wait()
+		errs = append(errs, failed...)
 	}
 	for _, p := range created {
 		errs = append(errs, p.NamespaceGone(ctx, o.Namespace, cleanUp))

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -93,6 +94,36 @@ func TestNoNamespaceGoesWhileAClusterExports(t *testing.T) {
 		}
 		if err := errors.Join(remove(t.Context(), options(), places)...); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestAnAPIServerThatHangsKeepsNoOthersNamespace: each of its requests ends by its own deadline.
+func TestAnAPIServerThatHangsKeepsNoOthersNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var places []*place
+		for _, id := range []string{"east", "south", "west"} {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "verify-1"}}
+			p := member(id, append(objects("verify-1", id, "image", ""), ns)...)
+			if id == "south" {
+				p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+					Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object,
+						_ ...client.GetOption) error {
+						<-ctx.Done()
+						return ctx.Err()
+					},
+				})
+			}
+			places = append(places, p)
+		}
+		if err := errors.Join(remove(t.Context(), options(), places)...); err == nil {
+			t.Error("south hangs, and nobody says so")
+		}
+		for _, p := range []*place{places[0], places[2]} {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "verify-1"}}
+			if err := p.Get(t.Context(), client.ObjectKeyFromObject(ns), ns); !apierrors.IsNotFound(err) {
+				t.Errorf("in %s it stays: %v", p.id, err)
+			}
 		}
 	})
 }
