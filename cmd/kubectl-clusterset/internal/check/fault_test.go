@@ -164,6 +164,16 @@ var faults = []struct {
 		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Pending", "the hub is not reached")
 	}, "x the agent does not run: Deployment clusterset-controller is scaled to 0",
 		"kubectl --context=east -n clusterset-system scale deployment clusterset-controller --replicas=2"},
+	{"the agent is scaled to 0 a moment ago", all, func(s *snapshot.Snapshot) {
+		none := int32(0)
+		s.Member.Agent.Spec.Replicas, s.Member.Agent.Status.AvailableReplicas = &none, 0
+		s.Member.Leases[0] = lease(facts.AgentLease, 10*time.Minute)
+	}, "x the agent does not run: Deployment clusterset-controller is scaled to 0",
+		"kubectl --context=east -n clusterset-system scale deployment clusterset-controller --replicas=2"},
+	{"another namespace of the hub", all, func(s *snapshot.Snapshot) {
+		s.Hub.Sets, s.Hub.Leases, s.Hub.Role.HubOf = nil, nil, []string{"green"}
+	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none; it is the " +
+		"hub of: green; name another with --hub-namespace", "kubectl --context=hub get clustersets --all-namespaces"},
 	{"the agent has no image", all, func(s *snapshot.Snapshot) {
 		s.Member.Agent.Status.AvailableReplicas = 0
 		s.Member.AgentPods = []corev1.Pod{{ObjectMeta: named("clusterset-system", "agent-1")}}

@@ -87,7 +87,7 @@ var memberChecks = []Check{
 		One: "the agent does not run",
 		Look: func(w *World) []Hit {
 			a := w.Member.Agent
-			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() {
+			if a == nil || a.Status.AvailableReplicas > 0 || w.agentLive() && !w.AgentStopped() {
 				return nil
 			}
 			return w.down(facts.Missing(a, w.Member.AgentPods))
@@ -374,6 +374,9 @@ func (w *World) wrongHub() bool {
 		return false
 	}
 	role := &w.Hub.Role
+	if len(w.Hub.Sets) == 0 && len(role.HubOf) > 0 { // perhaps only the namespace is the wrong one
+		return false
+	}
 	return w.elsewhere() ||
 		len(w.Hub.Sets) == 0 && w.Hub.Deployed == nil && len(role.HubOf) == 0 && role.MemberOf != ""
 }

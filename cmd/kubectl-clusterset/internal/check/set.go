@@ -64,8 +64,9 @@ var hubChecks = []Check{
 					Do: report.AtHub("kubectl -n " + w.Namespace + " get clustersets")}}
 			}
 			h := Hit{Detail: w.Namespace + " has none"}
-			if of := w.Hub.Role.HubOf; len(of) > 0 {
-				h.Detail += "; it is the hub of: " + strings.Join(of, ", ")
+			if of := w.Hub.Role.HubOf; len(of) > 0 && !slices.Contains(of, w.Namespace) {
+				h.Detail += "; it is the hub of: " + strings.Join(of, ", ") + "; name another with --hub-namespace"
+				h.Do = report.AtHub("kubectl get clustersets --all-namespaces")
 			}
 			return []Hit{h}
 		},
@@ -76,7 +77,7 @@ var hubChecks = []Check{
 func ofSet(checks ...Check) []Check {
 	for i := range checks {
 		c := &checks[i]
-		c.Scope, c.After = Set, append(c.After, "hub-wrong")
+		c.Scope, c.After = Set, append(c.After, "hub-wrong", "set-none")
 		if c.Level == "" {
 			c.Level = report.Warning
 		}
@@ -93,7 +94,7 @@ var setChecks = ofSet(
 		Look: func(w *World) []Hit { return tooOld(w.Hub.Version) },
 	},
 	Check{
-		ID: "hub-controller", Needs: append(slices.Clone(ofHub), snapshot.Leader), After: []string{"set-none"},
+		ID: "hub-controller", Needs: append(slices.Clone(ofHub), snapshot.Leader),
 		One:  "the hub's controller does not run as it should",
 		Look: hubController,
 	},

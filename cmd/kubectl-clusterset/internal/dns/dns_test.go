@@ -995,6 +995,39 @@ func TestOurConfigurationWaitsForTheImageOfAnInterruptedRun(t *testing.T) {
 	}
 }
 
+// TestABrokenCorefileIsRepairedThoughNewPodsCrash: they crash because of it.
+func TestABrokenCorefileIsRepairedThoughNewPodsCrash(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", pods()...)
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Timeout: time.Second}
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := s.Corefile()
+	setCorefile(t, here, strings.Replace(whole, "multicluster", "multicluser", 1))
+	s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 1, AvailableReplicas: 2,
+		Replicas: 3}
+	if err := here.Status().Update(t.Context(), s.Deployment); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait, r.Ask = true, func(ctx context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+		s, err := Read(ctx, here)
+		if err != nil || s.Corefile() != whole {
+			return nil, errors.New("connection refused")
+		}
+		s.Deployment.Status.UpdatedReplicas, s.Deployment.Status.Replicas = 2, 2
+		a := new(miekg.Msg).SetReply(q)
+		a.Answer = []miekg.RR{&miekg.SOA{}}
+		return a, here.Status().Update(ctx, s.Deployment)
+	}
+	if err := r.Install(t.Context(), Wanted{}); err != nil {
+		t.Errorf("it stays broken: %v", err)
+	}
+}
+
 // TestAReplicaWithoutANodeStopsNothing: as many must be available as before, whatever is changed.
 func TestAReplicaWithoutANodeStopsNothing(t *testing.T) {
 	for name, runs := range map[string]string{"a repair of the Corefile": image, "a first install": ""} {

@@ -98,7 +98,8 @@ func (r *Runner) carryOut(ctx context.Context, s *State, p *Plan) (done []*Chang
 		}
 		done = append(done, c)
 	}
-	if p.Mode == Replace && r.Wait && len(p.changes()) > 0 { // an earlier run may have changed the image
+	// An earlier run may have changed the image. A Corefile that has our block already may be what stops the new Pods.
+	if p.Mode == Replace && r.Wait && len(p.changes()) > 0 && !hasOurBlock(s.Imported()) {
 		if err = r.rollout(ctx, s.Deployment, s.Deployment.Status.AvailableReplicas); err != nil {
 			return done, err
 		}

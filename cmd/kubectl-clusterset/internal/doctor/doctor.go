@@ -62,7 +62,7 @@ func Print(out io.Writer, r *Report, wide bool) {
 	}
 	if len(rights) > 0 {
 		slices.Sort(rights)
-		report.Note(out, "?", "skipped, because you lack the rights: "+strings.Join(slices.Compact(rights), ", "),
+		report.Note(out, "?", "skipped for lack of rights: "+strings.Join(slices.Compact(rights), ", "),
 			"run it as a cluster admin, who has the rights for all checks; "+report.DocsRights)
 	}
 	for _, scope := range check.Scopes {

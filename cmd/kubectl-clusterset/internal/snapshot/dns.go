@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,12 +61,13 @@ func (r *reader) dns(ctx context.Context, c *cluster.Cluster) error {
 var outcome = regexp.MustCompile(`Reloading complete|Restart failed|reload failed|Corefile:\d+ - Error`)
 
 // refusal returns why CoreDNS refuses its Corefile by the last such line of a Pod's log; "" if none of them does, or if
-// the agent says now that the cluster's DNS answers.
+// no Pod waits and the agent says now that the cluster's DNS answers.
 func refusal(ctx context.Context, c *cluster.Cluster, s *Snapshot) string {
 	m := s.Member
 	_, line := m.Plugin()
 	answers := meta.IsStatusConditionTrue(m.Membership.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
-	if line == nil || answers && !s.AgentStopped() {
+	waits := slices.ContainsFunc(m.DNSPods, func(p corev1.Pod) bool { return facts.Waiting(&p) != "" })
+	if !waits && (line == nil || answers && !s.AgentStopped()) {
 		return ""
 	}
 	for i := range m.DNSPods {

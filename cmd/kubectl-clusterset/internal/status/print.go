@@ -23,7 +23,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	report.Print(out, r.Findings)
 	if len(r.Lacks) > 0 {
-		report.Note(out, "?", "not all was read, because you lack the rights: "+strings.Join(r.Lacks, ", "),
+		report.Note(out, "?", "not all was read, for lack of rights: "+strings.Join(r.Lacks, ", "),
 			"run it as a cluster admin; "+report.DocsRights)
 	}
 	for _, why := range r.Failed {
