@@ -20,7 +20,7 @@ type write struct {
 	RequestReceivedTimestamp time.Time
 	Verb                     string
 	User                     struct{ Username string }
-	ObjectRef                struct{ Resource, Subresource, Namespace, Name string }
+	ObjectRef                struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 	ResponseStatus           struct {
 		Code    int
 		Message string

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,7 @@ type refusal struct {
 	write
 	where  string // hub, or a member
 	stated bool
-	used   bool // the right is used since
+	used   bool // the right is used since, or is there
 }
 
 func (r *refusal) String() string {
@@ -177,6 +178,25 @@ func (w *world) statements(ctx context.Context) (out []statement, err error) {
 	return out, nil
 }
 
+// granted returns whether the user has the right now. A server that has just started refuses what it takes a second
+// later, and what was to be deleted may no longer be there.
+func (w *world) granted(ctx context.Context, r *refusal) (bool, error) {
+	api := w.hub
+	for _, m := range w.members {
+		if m.ID == r.where {
+			api = m.Client
+		}
+	}
+	of := r.ObjectRef
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: r.User.Username,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: of.APIGroup, Resource: of.Resource,
+			Subresource: of.Subresource, Namespace: of.Namespace, Name: of.Name},
+	}}
+	err := insist(ctx, func() error { return api.Create(ctx, review) })
+	return review.Status.Allowed, err
+}
+
 // allStated fails if a refusal is not stated within the time in which an agent asks for its rights again, unless what
 // was refused is taken meanwhile.
 func (w *world) allStated(ctx context.Context, what string) error {
@@ -189,6 +209,14 @@ func (w *world) allStated(ctx context.Context, what string) error {
 			return err
 		}
 		left := unstated(w.refusals, statements)
+		for _, r := range left {
+			if r.byRights() {
+				if r.used, err = w.granted(ctx, r); err != nil {
+					return err
+				}
+			}
+		}
+		left = slices.DeleteFunc(left, func(r *refusal) bool { return r.used })
 		if len(left) == 0 {
 			return nil
 		}

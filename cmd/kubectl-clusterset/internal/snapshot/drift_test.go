@@ -169,7 +169,8 @@ func TestARefusalIsInTheLogOfSomePod(t *testing.T) {
 			t.Errorf("said %v ago: %q, want %q", ago, got, want)
 		}
 		crashes := corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"} // while the other one still answers
-		m.DNSPods[1].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &crashes}}}
+		m.DNSPods[1].Status.ContainerStatuses = []corev1.ContainerStatus{
+			{State: corev1.ContainerState{Waiting: &crashes}}}
 		if got := refusal(t.Context(), c, s); got != refused {
 			t.Errorf("a Pod crashes: %q, want %q", got, refused)
 		}
