@@ -104,7 +104,7 @@ func ready(s *state, d *decision, o outcome, was *metav1.Condition) metav1.Condi
 		"The export is not on the hub yet. If this lasts, see the agent's log.")
 }
 
-// passing returns whether the next pass repairs what failed.
+// isStale returns whether the next pass repairs what failed.
 func isStale(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsNotFound(err) && !lacksNamespace(err)

@@ -340,15 +340,19 @@ func TestC9AHeadlessImportStaysUntilThereIsAVIP(t *testing.T) {
 			if err := m.pass(); (err != nil) != (c.refusal != nil) || i == 2 && m.writes > before {
 				t.Errorf("%s: %v, %d writes in pass %d", what, err, m.writes-before, i)
 			}
-			if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.Headless ||
-				m.imported()["c"] == nil {
+			imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
+			if imp.Spec.Type != mcsv1beta1.Headless || m.imported()["c"] == nil {
 				t.Errorf("%s: the import is %+v, slices %v", what, imp.Spec, m.imported())
+			}
+			// Else it would be Headless for good once an exporter's record cannot be read.
+			if e, ok := imports.StandIn(imp, "c", nil); !ok || e.Type != mcsv1beta1.ClusterSetIP {
+				t.Errorf("%s: the stand-in of an exporter is %+v, %v", what, e, ok)
 			}
 		}
 		m.Local, m.Addresses = m.local, &ranges{}
 		m.mustPass()
 		if imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport); imp.Spec.Type != mcsv1beta1.ClusterSetIP ||
-			len(imp.Spec.IPs) != 1 || m.traffic()["c"] == nil {
+			len(imp.Spec.IPs) != 1 || imp.Annotations[imports.AnnotationAwaitsVIP] != "" || m.traffic()["c"] == nil {
 			t.Errorf("%s: then the import is %+v, slices %v", what, imp.Spec, m.traffic())
 		}
 	}

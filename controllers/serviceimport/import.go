@@ -65,6 +65,9 @@ func (r *reconciler) updateImport(
 		// Clients of a Headless import have its endpoints until there is a VIP (C9).
 		if m.Type == mcsv1beta1.ClusterSetIP && failed != nil && len(ips) == 0 && len(existing.Status.Clusters) > 0 {
 			imp.Spec.Type = existing.Spec.Type
+			if imp.Spec.Type != m.Type {
+				imp.Annotations[imports.AnnotationAwaitsVIP] = "true"
+			}
 		}
 		// No client is to learn of a port that the VIP does not have.
 		if failed != nil && !errors.Is(failed, ipam.ErrPending) && len(ips) > 0 && svc != nil {
@@ -175,6 +178,14 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 		}
 		failed(s.imp, err)
 	case s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp):
+		// A pass whose cache did not show the import yet has begun the quarantine. It begins when the import is gone.
+		if isQuarantined(s.svc) {
+			err := r.endQuarantine(ctx, s.svc)
+			if !kube.Refused(err) {
+				return time.Second, err
+			}
+			failed(s.svc, err)
+		}
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
 		failed(s.imp, kube.DeleteUnchanged(ctx, r.Local, s.imp))
 	}
@@ -209,11 +220,10 @@ func (r Config) quarantine(ctx context.Context, s *snapshot) (left time.Duration
 		return 0, nil
 	}
 	left, dated := derived.QuarantineLeft(s.svc, r.Now())
-	// A pass whose cache did not show the import yet may have begun the quarantine before this one deleted it.
-	if ended := s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp); ended || !dated {
+	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		return derived.Quarantine, r.Local.Update(ctx, svc)
+		return left, r.Local.Update(ctx, svc)
 	}
 	if left > 0 {
 		return left, nil

@@ -163,7 +163,7 @@ func (r *reconciler) put(ctx context.Context, s *snapshot, svc *corev1.Service) 
 }
 
 // endQuarantine ends the quarantine of a derived Service whose import exists again.
-func (r *reconciler) endQuarantine(ctx context.Context, svc *corev1.Service) error {
+func (r Config) endQuarantine(ctx context.Context, svc *corev1.Service) error {
 	if svc == nil || svc.Annotations[derived.AnnotationUnusedSince] == "" {
 		return nil
 	}

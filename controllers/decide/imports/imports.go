@@ -30,6 +30,8 @@ const (
 	// AnnotationExported lists the keys of the exported labels, then of the exported annotations, so that they can be
 	// removed later while those that users added stay.
 	AnnotationExported = "clusterset-dns.io/exported"
+	// AnnotationAwaitsVIP marks an import that stays Headless until there is a VIP (C9): its exports are ClusterSetIP.
+	AnnotationAwaitsVIP = "clusterset-dns.io/awaits-vip"
 	// AnnotationFilled marks an import that another program declared and the agent fills (I11). It has the VIPs that
 	// the agent wrote, separated by commas, or Emptied.
 	AnnotationFilled = "clusterset-dns.io/filled"
@@ -57,6 +59,7 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	annotations[AnnotationDerived] = derivedName
 	delete(annotations, derived.AnnotationAdopt)
 	delete(annotations, AnnotationFilled)
+	delete(annotations, AnnotationAwaitsVIP)
 	delete(annotations, clusterset.AnnotationPreference)
 	delete(annotations, clusterset.AnnotationMinReady)
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
@@ -136,6 +139,9 @@ func StandIn(imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Ex
 		InternalTrafficPolicy: ptr.Deref(spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
 		TrafficDistribution:   ptr.Deref(spec.TrafficDistribution, ""),
 		Preference:            hubv1alpha1.PreferNone,
+	}
+	if imp.Annotations[AnnotationAwaitsVIP] != "" {
+		e.Type = mcsv1beta1.ClusterSetIP
 	}
 	if p, err := clusterset.ParsePreference(imp.Annotations[clusterset.AnnotationPreference]); err == nil {
 		e.Preference = p
