@@ -358,6 +358,38 @@ func TestC9AHeadlessImportStaysUntilThereIsAVIP(t *testing.T) {
 	}
 }
 
+// TestC9AnImportThatWaitsForAVIPKeepsPorts: a Headless import may have one name for two numbers, a VIP may not.
+func TestC9AnImportThatWaitsForAVIPKeepsPorts(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	for cluster, number := range map[string]int32{"c": 80, "d": 81} {
+		m.export(cluster, "10.3.0.1")
+		m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Ports[0].Name, rec.Spec.Ports[0].Port = "http", number
+			rec.Spec.Endpoints[0].Ports[0].Port = number
+		})
+	}
+	m.mustPass()
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.refuseWrites(func(o client.Object) error {
+		if _, is := o.(*corev1.Service); is {
+			return apierrors.NewForbidden(corev1.Resource("services"), "x", errors.New("exceeded quota"))
+		}
+		return nil
+	})
+	for range 3 {
+		if err := m.pass(); !apierrors.IsForbidden(err) {
+			t.Error(err)
+		}
+	}
+	for _, cluster := range []string{"c", "d"} {
+		if ports := m.imported()[cluster].Ports; len(ports) != 1 || *ports[0].Name != "http" {
+			t.Errorf("the slice of %s has the ports %+v", cluster, ports)
+		}
+	}
+}
+
 // TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The
 // import has the other's VIP at once, says that the first is full, and gets it when an address is free.
 func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {

@@ -187,7 +187,11 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 			failed(s.svc, err)
 		}
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
-		failed(s.imp, kube.DeleteUnchanged(ctx, r.Local, s.imp))
+		err := kube.DeleteUnchanged(ctx, r.Local, s.imp)
+		if err != nil && !kube.Refused(err) {
+			return 0, err
+		}
+		failed(s.imp, err)
 	}
 	for _, slice := range slices.Concat(s.imported, s.given, byName(s.projected)) { // what is held goes first (S6)
 		if kube.Owned(slice) {

@@ -209,7 +209,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	err = r.reportWrite(ctx, s, write, r.updateImport(ctx, imp, &merged, families, svc, failed))
 	waits := errors.Is(failed, ipam.ErrPending)
-	err = errors.Join(unwritten, err, r.removeSlices(ctx, p, waits))
+	staysHeadless := failed != nil && imp.Spec.Type == mcsv1beta1.Headless && merged.Type == mcsv1beta1.ClusterSetIP
+	err = errors.Join(unwritten, err, r.removeSlices(ctx, p, waits || staysHeadless))
 	if waits {
 		return r.waits.When(s.name), err
 	}

@@ -85,7 +85,13 @@ var (
 // matcher of __name__ lists.
 func metrics(expr string) (out []string) {
 	for _, m := range named.FindAllStringSubmatch(expr, -1) {
-		out = append(out, strings.Split(m[1], "|")...)
+		for name := range strings.SplitSeq(m[1], "|") {
+			if before, rest, ok := strings.Cut(name, "("); ok { // one part that may be missing
+				part, after, _ := strings.Cut(rest, ")?")
+				out, name = append(out, before+part+after), before+after
+			}
+			out = append(out, name)
+		}
 	}
 	rest := braces.ReplaceAllString(quotes.ReplaceAllString(expr, ""), "")
 	rest = ranges.ReplaceAllString(grouping.ReplaceAllString(rest, ""), "")
@@ -247,7 +253,8 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		`a_dead == 1`, `absent(nothing)`, `a_live{state="maybe"}`, `a_live{colour="on"}`, `max by (node) (a_live)`,
 		`a_live{state=~"on|maybe"}`, `max by (pod, state) (d_open) and on (pod) max by (pod) (a_live)`,
 		`b_total > 3`, `c_seconds > 3`, `time() > 3`,
-		`a_live and b_gone`, `max({__name__=~"a_live|a_dead"})`, `rate(a_live_bucket[5m])`,
+		`a_live and b_gone`, `max({__name__=~"a_live|a_dead"})`, `max({__name__=~"a(_dead)?_live"})`,
+		`rate(a_live_bucket[5m])`,
 	} {
 		if wrong(expr, known) == nil {
 			t.Errorf("%s is wrong, and is not found", expr)
