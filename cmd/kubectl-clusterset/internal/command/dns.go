@@ -66,7 +66,7 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			return run.Install(cmd.Context(), w)
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "wait for completion, verify with a query, and roll back without an answer")
 	cmd.Flags().BoolVar(&replace, "replace", false, "use our image in the cluster's own CoreDNS")
 	cmd.Flags().BoolVar(&beside, "beside", false,
 		"run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
@@ -91,7 +91,7 @@ last what dns install applied. CRDs stay.`,
 			return run.Uninstall(cmd.Context())
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "wait for completion, and verify with a query")
 	return cmd
 }
 
@@ -102,10 +102,10 @@ type changes struct {
 	timeout   time.Duration
 }
 
-func (f *changes) add(cmd *cobra.Command) {
+func (f *changes) add(cmd *cobra.Command, wait string) {
 	flags := cmd.Flags()
 	addDryRun(cmd, &f.dryRun)
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
-	flags.BoolVar(&f.wait, "wait", true, "wait for completion, verify with a query, and roll back without an answer")
+	flags.BoolVar(&f.wait, "wait", true, wait)
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "maximum time to wait for each step")
 }

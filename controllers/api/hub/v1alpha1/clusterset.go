@@ -180,8 +180,8 @@ type LeaseSpec struct {
 	// +kubebuilder:default=Remove
 	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
 	// mostSilent says what happens while more than half of the other members, and at least two, do not renew their
-	// Leases. Hold assumes a fault of the hub or its network, and expires none of them. Expire expires each of
-	// them.
+	// Leases. Hold assumes a fault of the hub or its network, and expires none of them by its Lease; one that does not
+	// answer others either is unreachable all the same. Expire expires each of them.
 	// +optional
 	// +kubebuilder:validation:Enum=Hold;Expire
 	// +kubebuilder:default=Hold
