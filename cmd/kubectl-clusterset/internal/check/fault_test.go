@@ -51,6 +51,13 @@ func silent(s *snapshot.Snapshot, ids ...string) {
 	}
 }
 
+// forbidden has the hub refuse the agent's account, with which it is asked if no flag names the hub.
+func forbidden(s *snapshot.Snapshot) {
+	s.HubNamed, s.Hub, s.Flags.HubContext, s.Flags.HubNamespace = false, nil, "", ""
+	s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "clusterprofiles is forbidden", Right: "clusterprofiles (list)"}
+	s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Failed", "it is forbidden")
+}
+
 // expire has west expire here.
 func expire(s *snapshot.Snapshot) {
 	s.Member.Leases[2] = source("west", true)
@@ -209,6 +216,17 @@ var faults = []struct {
 		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "no such host"}
 	}, "! reading the hub failed, so members are not shown: no such host",
 		"kubectl clusterset --context=east doctor --hub-context=HUB"},
+	{"this member's RoleBinding on the hub is gone, and the hub is asked with it", all, func(s *snapshot.Snapshot) {
+		forbidden(s)
+		state(s, "RightsMissingOnHub", "This member may not list clusterprofiles on the hub")
+	}, "x This member may not list clusterprofiles on the hub",
+		"kubectl clusterset --context=east join --hub-context=HUB"},
+	{"the same, and the agent has started again", all, func(s *snapshot.Snapshot) {
+		forbidden(s)
+		state(s, "RightsMissingOnHub", "This member may not list clusterprofiles on the hub")
+		state(s, "Forbidden", "The hub does not let this member read or write: clusterprofiles is forbidden")
+		s.Member.Agent.Status.AvailableReplicas = 1 // the leader is not ready while it is no member
+	}, "x The hub does not let this member read or write", "kubectl clusterset --context=east join --hub-context=HUB"},
 	{"evicted, with 64 exports", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
 		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
@@ -623,6 +641,9 @@ func TestWhatLetsTheAgentWorkHidesNoName(t *testing.T) {
 		},
 		"! the agent does not say how it is": func(s *snapshot.Snapshot) {
 			s.Member.Membership = hubv1alpha1.Membership{}
+		},
+		"x reading the hub failed, so members are not shown: its admin's way to it": func(s *snapshot.Snapshot) {
+			s.Hub, s.Unread[snapshot.OfHub] = nil, snapshot.Lack{Why: "its admin's way to it"}
 		},
 		"x The agent still uses the hub": func(s *snapshot.Snapshot) {
 			state(s, "NotUsed", "The agent still uses the hub at https://hub")

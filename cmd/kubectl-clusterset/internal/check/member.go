@@ -97,7 +97,8 @@ var memberChecks = []Check{
 		ID: "agent-replica", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
 		One: "a replica of the agent does not run",
 		Look: func(w *World) []Hit {
-			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 {
+			// A leader that has not reached the hub since its start is not ready.
+			if a := w.Member.Agent; a == nil || a.Status.AvailableReplicas == 0 || w.states(unreached...) {
 				return nil
 			}
 			return w.down(facts.Missing(w.Member.Agent, w.Member.AgentPods))
@@ -231,11 +232,14 @@ var lateChecks = []Check{
 			// Who may not read the Secret is no admin, and it need not be the agent's.
 			admin := w.HubNamed || w.HasRead(snapshot.Secret) && facts.OwnCredentials(w.Member.Agent) == ""
 			out := one(unread && w.Member != nil && w.Member.Set() != "" && admin, "%s", lack.Why)
-			if len(out) == 0 || w.HubNamed {
+			if len(out) == 0 {
+				return nil
+			}
+			if out[0].Alone = w.HubNamed; w.HubNamed {
 				return out
 			}
-			out[0].After = []string{"credentials"} // with which it was read
-			if w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
+			out[0].After = []string{"credentials", "RightsMissingOnHub"} // it was read as the agent
+			if lack.Right == "" && w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
 				// Its address need not be for others than Pods.
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
 			}

@@ -84,7 +84,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "export-unpublished", Scope: Names, Level: report.Error, Needs: parts{snapshot.Exports},
-		After: append([]string{"export-invalid"}, unwell...), One: "the export of %s is not on the hub",
+		After: append([]string{"export-invalid", "hub-unread"}, unwell...), One: "the export of %s is not on the hub",
 		Many: "%d exports are not on the hub", Do: agentLog,
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return lacks(n.conditions(), mcsv1beta1.ServiceExportConditionReady)
