@@ -257,7 +257,7 @@ func (j *join) await(ctx context.Context) error {
 		default:
 			return true, "", nil
 		}
-		return false, why, nil
+		return false, cmp.Or(whyStopped(ctx, j.Member), why), nil
 	})
 	if err != nil {
 		remedy := j.Flags.Here(facts.Doctor + " --hub-context=HUB")

@@ -305,3 +305,47 @@ func TestJoinSaysWhatTheAgentWaitsFor(t *testing.T) {
 		})
 	}
 }
+
+// TestJoinSaysWhyTheAgentDoesNotStart, whatever an earlier one has stated, also in a cluster that is a member already.
+// So does leave. Of an agent that runs, its own reason is said.
+func TestJoinSaysWhyTheAgentDoesNotStart(t *testing.T) {
+	pulls := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff",
+		Message: `Back-off pulling image "r/c:typo": ErrImagePull: not found`}}
+	const failed = "pod agent-1: ErrImagePull: not found"
+	for _, c := range []struct {
+		member bool
+		state  corev1.ContainerState
+		want   string
+	}{
+		{false, pulls, failed}, {true, pulls, failed},
+		{false, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, "no route"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			agent := runs("clusterset-controller", "r/c:typo")
+			agent.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "agent-1",
+				Labels: agent.Spec.Selector.MatchLabels}}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: c.state}}
+			known := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
+			known.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Message: "no route"}}
+			here := []client.Object{agent, pod, known}
+			if c.member {
+				here = append(here, &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{
+					Name: clusterset.PropertySet}})
+			}
+			o, said := options(inMemory(interceptor.Funcs{}))
+			o.Timeout = time.Minute
+			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...),
+				ClusterID: "east"}}
+			if err := j.await(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(said.String(), c.want) {
+				t.Errorf("%+v: said %q and %v", c, said, err)
+			}
+			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: j.Member}}
+			l.setProperty = &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+			if err := l.withdraw(t.Context()); c.member && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("leave: %v", err)
+			}
+		})
+	}
+}

@@ -281,7 +281,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
-		return false, whyNoMember(ctx, l.Member), nil
+		return false, cmp.Or(whyStopped(ctx, l.Member), whyNoMember(ctx, l.Member)), nil
 	})
 	if err != nil {
 		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"), report.DocsLeaving)

@@ -219,6 +219,24 @@ func (l *leave) scaleAgent(ctx context.Context, replicas int32) (*appsv1.Deploym
 	return d, l.Member.Failed(err, "scaling the agent's Deployment")
 }
 
+// whyStopped returns why a Pod of the agent waits; "" if another one runs, or if that is not known.
+func whyStopped(ctx context.Context, c *cluster.Cluster) (why string) {
+	d, err := c.Deployment(ctx, manifest.AgentDeployment)
+	if err != nil || d == nil {
+		return ""
+	}
+	pods, _ := c.PodsOf(ctx, d)
+	for i := range pods {
+		if slices.ContainsFunc(pods[i].Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.State.Running != nil
+		}) {
+			return ""
+		}
+		why = cmp.Or(why, facts.Waiting(&pods[i]))
+	}
+	return why
+}
+
 // whyDown returns why replicas of a Deployment of clusterset-system are missing; "" if the user may not read it.
 func whyDown(ctx context.Context, c *cluster.Cluster, name string) string {
 	d, err := c.Deployment(ctx, name)
