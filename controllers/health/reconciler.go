@@ -238,7 +238,8 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	for i := range profiles.Items {
 		p := &profiles.Items[i]
 		reported := grants.Read(p.Status.Properties)
-		f.Ranges[p.Name] = health.Ranges{Pods: reported.Pods, Services: reported.Services}
+		f.Ranges[p.Name] = health.Ranges{Pods: reported.Pods, Services: reported.Services,
+			Unreadable: reported.Unreadable}
 	}
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 )
 
@@ -55,7 +56,10 @@ type Peer struct {
 }
 
 // Ranges are the addresses of a member's Pods and Services, as it reports them.
-type Ranges struct{ Pods, Services []netip.Prefix }
+type Ranges struct {
+	Pods, Services []netip.Prefix
+	Unreadable     []string // ClusterProperties, each with the reason
+}
 
 // DNS is what the resolver of the agent's Pod has answered to the question for the version of clusterset.local.
 type DNS struct {
@@ -233,8 +237,13 @@ func (f *Facts) ranges() metav1.Condition {
 	switch {
 	case len(met) > 0:
 		return condition(of, "Overlap", "%s", list(met))
-	case !known || len(own.Pods) == 0:
-		return condition(of, "NoPodRanges", "This cluster does not report the ranges of its Pods.")
+	case !known:
+		return condition(of, "RangesUnknown", "The hub has not shown what ranges this cluster reports.")
+	case len(own.Pods) == 0 && len(own.Unreadable) > 0:
+		return condition(of, "NoPodRanges", "The ranges of this cluster cannot be read: %s", list(own.Unreadable))
+	case len(own.Pods) == 0:
+		return condition(of, "NoPodRanges", "Whether another member's Pods have the addresses of this cluster's is "+
+			"not known: write ClusterProperty %s", clusterset.PropertyPodRanges)
 	}
 	return condition(of, "Disjoint", "No range that a member reports overlaps those of this cluster.")
 }

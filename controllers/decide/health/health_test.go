@@ -223,6 +223,32 @@ func TestAHubThatDoesNotAnswerRenewsNoToken(t *testing.T) {
 	}
 }
 
+// TestRangesThatAreNotKnown are no fault, and the condition says what to do: for ever, if nobody does it.
+func TestRangesThatAreNotKnown(t *testing.T) {
+	const remedy = "write ClusterProperty pod-ranges.clusterset-dns.io. "
+	for what, c := range map[string]struct {
+		ranges       map[string]Ranges
+		reason, says string
+	}{
+		"no property": {map[string]Ranges{"east": {Services: prefixes("10.96.0.0/16")}}, "NoPodRanges", remedy +
+			URL("NoPodRanges")},
+		"one that cannot be read": {map[string]Ranges{"east": {Unreadable: []string{"pod-ranges: no CIDR"}}},
+			"NoPodRanges", "cannot be read: pod-ranges: no CIDR. " + URL("NoPodRanges")},
+		"no hub": {nil, "RangesUnknown", "has not shown"},
+	} {
+		f := well()
+		f.Ranges = c.ranges
+		all := Decide(f)
+		got := meta.FindStatusCondition(all, hubv1alpha1.ConditionRangesDisjoint)
+		if got.Status != metav1.ConditionUnknown || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%s: %+v, want %s: %s", what, got, c.reason, c.says)
+		}
+		if !meta.IsStatusConditionTrue(all, hubv1alpha1.ConditionMembershipReady) {
+			t.Errorf("%s: %+v", what, all)
+		}
+	}
+}
+
 // TestU6RightsThatAreNotKnown are not said to be there, and are no fault.
 func TestU6RightsThatAreNotKnown(t *testing.T) {
 	f := well()

@@ -11,7 +11,7 @@ type Reason struct {
 	Condition string
 	Unknown   bool   // the condition is Unknown
 	Means     string // what it means, and what follows
-	Remedy    string // what repairs it; it makes the condition False
+	Remedy    string // what repairs it; it makes the condition False, unless that is Unknown
 	Command   string // offered by doctor; "" if the message decides what is to be done
 }
 
@@ -111,8 +111,14 @@ var Reasons = map[string]Reason{
 			initCommand + "`."},
 
 	"Disjoint": {Condition: "RangesDisjoint", Means: "No range that a member reports overlaps those of this cluster."},
+	"RangesUnknown": {Condition: "RangesDisjoint", Unknown: true, Means: "The conditions before say what the agent " +
+		"waits for."},
 	"NoPodRanges": {Condition: "RangesDisjoint", Unknown: true,
-		Means: "Overlaps are not found until ClusterProperty `pod-ranges.clusterset-dns.io` is set."},
+		Means: "An overlap is not found, because nothing shows the agent the ranges of all Pods: most networks do " +
+			"not take those that Nodes have.",
+		Remedy: "Write the ranges into ClusterProperty `pod-ranges.clusterset-dns.io` " +
+			"([Ranges of VIPs](operate.md#ranges-of-vips)). They are what you gave your network, such as " +
+			"`--pod-network-cidr` of kubeadm."},
 	"Overlap": {Condition: "RangesDisjoint",
 		Means:  "Packets to addresses in the overlap do not leave this cluster, or reach a wrong Pod.",
 		Remedy: "Renumber one of the clusters, or use a gateway that translates addresses."},

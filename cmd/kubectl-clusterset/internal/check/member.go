@@ -187,7 +187,7 @@ func stateChecks() (out []Check) {
 	for _, of := range health.Order {
 		for _, name := range health.Names() {
 			r := health.Reasons[name]
-			if r.Condition != of || r.Remedy == "" {
+			if r.Condition != of || r.Remedy == "" || r.Unknown {
 				continue
 			}
 			c := Check{ID: name, Scope: Member, Level: report.Error, Needs: parts{snapshot.Membership},
@@ -256,7 +256,7 @@ func tooOld(version string) []Hit {
 // reasons returns the reasons with which conditions are False.
 func reasons(conditions ...string) (out []string) {
 	for _, name := range health.Names() {
-		if r := health.Reasons[name]; r.Remedy != "" && slices.Contains(conditions, r.Condition) {
+		if r := health.Reasons[name]; r.Remedy != "" && !r.Unknown && slices.Contains(conditions, r.Condition) {
 			out = append(out, name)
 		}
 	}
