@@ -109,6 +109,11 @@ func TestReport(t *testing.T) {
 	if was := writes; pass().ResourceVersion != m.ResourceVersion || writes != was {
 		t.Errorf("%d writes of a settled state", writes-was)
 	}
+	now = m.Status.ReportedAt.Add(reportEvery)
+	reported := pass()
+	if age := reported.Status.ReportedAt.Sub(m.Status.ReportedAt.Time); age != reportEvery {
+		t.Errorf("reported again after %v", age)
+	}
 	answer = &net.DNSError{IsNotFound: true}
 	m = pass()
 	dnsAnswers := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionDNSAnswers)
@@ -134,6 +139,10 @@ func TestReport(t *testing.T) {
 	}
 	if onHub() {
 		t.Error("the hub's budget is spent, and Ready was written all the same")
+	}
+	now = now.Add(-time.Hour) // the clock was set back
+	if m = pass(); m.Status.ReportedAt.After(now) {
+		t.Errorf("it is %v, and was reported at %v", now, m.Status.ReportedAt)
 	}
 }
 

@@ -37,6 +37,10 @@ import (
 // interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
 const interval = 10 * time.Second
 
+// reportEvery is after what time an unchanged status is written: who sees an older one knows that no agent works. The
+// kubelet's default for the status of a Node is the same.
+const reportEvery = 5 * time.Minute
+
 // lately is for how long a hub that takes renewals need not show any: behind a proxy that holds watches back, it shows
 // them when it is listed, about once a minute.
 const lately = 2 * time.Minute
@@ -142,10 +146,13 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	want := m.DeepCopy()
 	want.Status.ClusterSet, want.Status.ClusterID = facts.Set, facts.Cluster
 	want.Status.Hub, want.Status.HubNamespace = facts.Hub, facts.HubNamespace
-	want.Status.Conditions, _ = conditions.Set(m.Status.Conditions, decided, m.Generation, metav1.NewTime(r.Now()))
-	if equality.Semantic.DeepEqual(want.Status, m.Status) {
+	now := metav1.NewTime(r.Now())
+	want.Status.Conditions, _ = conditions.Set(m.Status.Conditions, decided, m.Generation, now)
+	recent := now.Sub(m.Status.ReportedAt.Time).Abs() < reportEvery
+	if recent && equality.Semantic.DeepEqual(want.Status, m.Status) {
 		return ready, nil
 	}
+	want.Status.ReportedAt = now
 	return ready, r.LocalNow.Status().Patch(ctx, want, kube.Changes(m))
 }
 

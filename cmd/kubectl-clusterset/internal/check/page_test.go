@@ -30,8 +30,8 @@ const states = `
 ## What the agent states
 
 The conditions of a Membership are listed from cause to effect: look at the first one that is False. The agent updates
-them every ten seconds. They are out of date if it does not run:
-` + "`kubectl -n clusterset-system get lease clusterset-controller`" + `.
+them every ten seconds, and writes them at least every five minutes. If column ` + "`REPORTED`" + ` is older, no agent
+works, and they are what the last one knew: ` + "`kubectl clusterset status`" + ` says why, and sooner.
 Condition ` + "`MemberReady`" + ` of the ClusterProfile on the hub repeats ` + "`Ready`" + `.
 `
 

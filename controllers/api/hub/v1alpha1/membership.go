@@ -19,7 +19,8 @@ const (
 )
 
 // Membership is what the agent of a cluster knows of its membership. There is one per cluster, and only the agent
-// writes it. It is current while the leading agent renews the Lease clusterset-controller in clusterset-system.
+// writes it. It is current while the leading agent renews the Lease clusterset-controller in clusterset-system: see
+// reportedAt.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=multicluster,shortName=mship
@@ -29,6 +30,7 @@ const (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Hub",type=string,JSONPath=`.status.conditions[?(@.type=="HubReachable")].status`
 // +kubebuilder:printcolumn:name="DNS",type=string,JSONPath=`.status.conditions[?(@.type=="DNSAnswers")].status`
+// +kubebuilder:printcolumn:name="Reported",type=date,JSONPath=`.status.reportedAt`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'clusterset'",message="the only Membership of a cluster has the name clusterset"
@@ -54,6 +56,10 @@ type MembershipStatus struct {
 	// hubNamespace is the clusterset's namespace on the hub.
 	// +optional
 	HubNamespace string `json:"hubNamespace,omitempty"`
+	// reportedAt is when the agent last wrote this status: on each change, and at least every five minutes. If it is
+	// older, no agent works, and the conditions are what the last one knew.
+	// +optional
+	ReportedAt metav1.Time `json:"reportedAt,omitzero"`
 	// conditions are HubReachable, CredentialsValid, Admitted, Permitted, RangesDisjoint, DNSAnswers, PeersReachable
 	// and Ready. A message is one sentence, and the URL of what to do. Unknown means that the agent cannot know, mostly
 	// because of an earlier condition.
