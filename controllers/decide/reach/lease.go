@@ -22,8 +22,9 @@ const (
 // Annotations of a member's own Lease for a source cluster.
 const (
 	annotationReach     = "clusterset-dns.io/reach"
-	annotationSince     = "clusterset-dns.io/reach-since" // RFC 3339
-	annotationRoundTrip = "clusterset-dns.io/round-trip"  // of the last answer of its agent, as a Go duration
+	annotationSince     = "clusterset-dns.io/reach-since"    // RFC 3339
+	annotationAnswered  = "clusterset-dns.io/agent-answered" // RFC 3339
+	annotationRoundTrip = "clusterset-dns.io/round-trip"     // of the last answer of its agent, as a Go duration
 )
 
 // Bounds of what other members read of the annotations, which their owner wrote.
@@ -88,14 +89,18 @@ func ReadUnreachable(lease *coordinationv1.Lease) (since map[string]time.Time, e
 // Write stores the state in this member's own Lease for the source cluster.
 func (m Member) Write(lease *coordinationv1.Lease, roundTrip time.Duration) {
 	set(lease, annotationReach, string(m.State))
-	since, took := "", ""
+	since, answered, took := "", "", ""
 	if m.State != Unknown {
 		since = m.Since.UTC().Format(time.RFC3339Nano)
+	}
+	if m.State != Unknown && m.State != Answers {
+		answered = m.answered.UTC().Format(time.RFC3339Nano)
 	}
 	if m.State == Answers && roundTrip > 0 {
 		took = roundTrip.Round(10 * time.Microsecond).String()
 	}
 	set(lease, annotationSince, since)
+	set(lease, annotationAnswered, answered)
 	set(lease, annotationRoundTrip, took)
 }
 
@@ -103,6 +108,7 @@ func (m Member) Write(lease *coordinationv1.Lease, roundTrip time.Duration) {
 type Stored struct {
 	State     State
 	Since     time.Time
+	Answered  time.Time     // when its agent last answered; zero if it answers, or never did
 	RoundTrip time.Duration // of the last answer when the Lease was written; 0 if its agent does not answer
 }
 
@@ -113,6 +119,7 @@ func Read(lease *coordinationv1.Lease) (s Stored) {
 	}
 	s.State = State(lease.Annotations[annotationReach])
 	s.Since, _ = time.Parse(time.RFC3339Nano, lease.Annotations[annotationSince])
+	s.Answered, _ = time.Parse(time.RFC3339Nano, lease.Annotations[annotationAnswered])
 	s.RoundTrip, _ = time.ParseDuration(lease.Annotations[annotationRoundTrip])
 	return s
 }

@@ -85,13 +85,18 @@ type Member struct {
 }
 
 // Restored returns at now the member for which an earlier process stored a state. What a user has edited counts as
-// nothing, and a time after now, by a clock that was ahead, as now.
+// nothing, and a time after now, by a clock that was ahead, as now. An agent without a stored time last answered when
+// the state began.
 func Restored(s Stored, now time.Time) Member {
 	if s.Since.IsZero() {
 		return Member{}
 	}
+	if s.Answered.IsZero() {
+		s.Answered = s.Since
+	}
 	s.Since = now.Add(min(0, s.Since.Sub(now))) // with a monotonic reading: the clock may be set later
-	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
+	s.Answered = now.Add(min(0, s.Answered.Sub(now)))
+	m := Member{State: s.State, Since: s.Since, answered: s.Answered, alive: s.Since}
 	m.served = s.State == Serving
 	switch {
 	case s.State == Answers:
