@@ -25,9 +25,10 @@ type snapshot struct {
 	name      types.NamespacedName
 	own       clusterset.Place
 	namespace bool // exists and is not being deleted
-	creates   bool // there is none, and the ClusterSet wants it created (I12)
-	refuses   bool // the namespace has no imports, by its annotation (S5)
-	fills     bool // the namespace or the ClusterSet wants declared imports filled (I11)
+
+	createsNamespace bool // there is none, and the ClusterSet wants it created (I12)
+	importsOff       bool // the namespace has no imports, by its annotation (S5)
+	fillsDeclared    bool // the namespace or the ClusterSet wants declared imports filled (I11)
 
 	// In this cluster:
 	copies      []*hubv1alpha1.ServiceExportRecord
@@ -38,10 +39,13 @@ type snapshot struct {
 	imported    []*discoveryv1.EndpointSlice
 	projected   map[string]*discoveryv1.EndpointSlice // what was made of imported slices, by name
 	projections map[string]versions                   // of projected, by source; made by versionsOf
-	strays      []*discoveryv1.EndpointSlice          // of the derived Service, without the labels of imported ones
-	given       []*discoveryv1.EndpointSlice          // the agent's slices of the derived Service that state no source
 	native      []*discoveryv1.EndpointSlice          // slices of this cluster's own Service
 	expired     map[string]liveness.State             // by cluster ID
+	// strays are slices of the derived Service that belong to other programs, which stay, and imported slices whose
+	// labels are lost or wrong, which get them back.
+	strays []*discoveryv1.EndpointSlice
+	// orphans are the agent's slices of the derived Service whose names match no source: replaced or deleted.
+	orphans []*discoveryv1.EndpointSlice
 
 	// On the hub:
 	hub       bool // the hub's caches have synced once
@@ -67,12 +71,12 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: name.Namespace})
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
-		s.creates = s.creates && ns == nil
+		s.createsNamespace = s.createsNamespace && ns == nil
 		return s, err
 	}
-	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
+	s.namespace, s.importsOff = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
 	if v := ns.Annotations[clusterset.AnnotationNamespaceDeclared]; v != "" {
-		s.fills = v == string(hubv1alpha1.DeclaredImportsFill)
+		s.fillsDeclared = v == string(hubv1alpha1.DeclaredImportsFill)
 	}
 	for _, read := range []func(context.Context, *snapshot) error{r.gatherSlices, r.gatherExpired} {
 		if err := read(ctx, &s); err != nil {
@@ -103,43 +107,41 @@ func (r *reconciler) gatherObjects(ctx context.Context, s *snapshot) (err error)
 	return err
 }
 
-// gatherSlices lists imported, stray and native slices. A slice that is labelled as another cluster's than its name
-// says is a stray.
+// gatherSlices reads the slices that are labelled as of the import, of the derived Service, and of this cluster's own
+// Service. Names decide what the first two are, because nobody can edit them.
 func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 	imported, err := r.listSlices(ctx, s.name, kube.ByImport)
 	if err != nil {
 		return err
 	}
-	s.strays, err = r.listSlices(
+	ofDerived, err := r.listSlices(
 		ctx, types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}, kube.ByService,
 	)
 	if err != nil {
 		return err
 	}
 	s.projected = make(map[string]*discoveryv1.EndpointSlice, len(imported))
-	for _, slice := range imported {
-		if endpoints.IsProjection(slice.Name) {
-			s.projected[slice.Name] = slice
-			continue
-		}
-		owner := endpoints.OwnerOf(slice.Annotations[endpoints.AnnotationSource])
-		if owner != sourceCluster(slice) && s.ownerByName(slice) != "" {
+	for _, slice := range ofDerived {
+		switch {
+		case !kube.Writable(slice), s.ownerByName(slice) != "":
 			s.strays = append(s.strays, slice)
-		} else {
+		case endpoints.IsProjection(slice.Name) && endpoints.ServiceOf(slice.Name) == s.derivedName():
+			s.projected[slice.Name] = slice
+		default:
+			s.orphans = append(s.orphans, slice)
+		}
+	}
+	for _, slice := range imported {
+		owner := endpoints.OwnerOf(slice.Annotations[endpoints.AnnotationSource])
+		switch {
+		case endpoints.IsProjection(slice.Name):
+			s.projected[slice.Name] = slice
+		case owner != sourceCluster(slice) && s.ownerByName(slice) != "": // hashes only what is suspect
+			s.strays = append(s.strays, slice)
+		default:
 			s.imported = append(s.imported, slice)
 		}
 	}
-	s.strays = slices.DeleteFunc(s.strays, func(slice *discoveryv1.EndpointSlice) bool {
-		given := kube.Writable(slice) && s.ownerByName(slice) == ""
-		switch {
-		case !given:
-		case endpoints.ServiceOf(slice.Name) == s.derivedName() && endpoints.IsProjection(slice.Name):
-			s.projected[slice.Name] = slice
-		default:
-			s.given = append(s.given, slice)
-		}
-		return given
-	})
 	s.native, err = r.listSlices(ctx, s.name, kube.ByService)
 	return err
 }
@@ -175,10 +177,10 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 	return err
 }
 
-// gatherHub reads what the hub shows of other clusters.
+// gatherHub reads the ClusterSet's rules, the departures, and what the hub shows of the name.
 func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	hub := r.Hub()
-	s.fills = s.imp != nil && kube.Manages(s.imp) // until the ClusterSet is known
+	s.fillsDeclared = s.imp != nil && kube.Manages(s.imp) // until the ClusterSet is known
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}
@@ -187,13 +189,11 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	if known {
-		s.fills = rules.DeclaredImports == hubv1alpha1.DeclaredImportsFill
+		s.fillsDeclared = rules.DeclaredImports == hubv1alpha1.DeclaredImportsFill
 	}
-	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
-	s.creates = known && !s.excluded && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate
-	if s.assumed = s.excluded && !known; s.assumed {
-		s.excluded = false
-	}
+	excludes := !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
+	s.excluded, s.assumed = excludes && known, excludes && !known
+	s.createsNamespace = known && !excludes && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate
 	if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {
 		return err
 	}

@@ -193,7 +193,7 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 		}
 		failed(s.imp, err)
 	}
-	for _, slice := range slices.Concat(s.imported, s.given, byName(s.projected)) { // what is held goes first (S6)
+	for _, slice := range slices.Concat(s.imported, s.orphans, byName(s.projected)) { // what is held goes first (S6)
 		if kube.Owned(slice) {
 			failed(slice, kube.DeleteUnchanged(ctx, r.Local, slice))
 		}

@@ -74,7 +74,7 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 		return 0
 	}
 	there := map[string]client.Object{}
-	for _, slice := range slices.Concat(s.imported, byName(s.projected), s.strays, s.given) {
+	for _, slice := range slices.Concat(s.imported, byName(s.projected), s.strays, s.orphans) {
 		there[slice.Name] = slice
 	}
 	if s.svc != nil {

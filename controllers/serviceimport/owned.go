@@ -50,7 +50,7 @@ func (s *snapshot) foreign() client.Object {
 // are the agent's, also from the time before that program took the import over.
 func (s *snapshot) fillable() bool {
 	others := func(ip string) bool { return !slices.Contains(s.svc.Spec.ClusterIPs, ip) }
-	return s.fills && (imports.Fillable(s.imp) ||
+	return s.fillsDeclared && (imports.Fillable(s.imp) ||
 		s.svc != nil && kube.Owned(s.svc) && !slices.ContainsFunc(s.imp.Spec.IPs, others))
 }
 

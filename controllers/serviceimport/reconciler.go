@@ -96,7 +96,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // wants that (I12). The agent never changes or deletes it.
 func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
 	others := func(e clusterset.Export) bool { return e.Cluster != r.Cluster }
-	if !s.creates || !slices.ContainsFunc(s.decideExporters().exports, others) {
+	if !s.createsNamespace || !slices.ContainsFunc(s.decideExporters().exports, others) {
 		return nil
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -108,7 +108,7 @@ func (r *reconciler) createNamespace(ctx context.Context, s *snapshot) error {
 
 // resolve decides about a name, applies the decision, and returns when to check the name again.
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	if s.refuses {
+	if s.importsOff {
 		r.waits.Forget(s.name)
 		r.setOrder(s.name, nil)
 		if err := r.clearReports(ctx, s); err != nil {
@@ -182,7 +182,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		projected: sliceSet{existing: projectedOf(s, e.managed)},
 	}
 	if s.hub { // else the records that they may be of are not known
-		p.imported.existing = append(p.imported.existing, s.given...)
+		p.imported.existing = append(p.imported.existing, s.orphans...)
 	}
 	sources, order, back := endpoints.Prefer(sources, s.own, shape, r.order(s.name), r.Now())
 	r.setOrder(s.name, order)

@@ -84,7 +84,7 @@ func versionOf(o client.Object) version {
 // basis returns the versions of all objects that a decision about the name comes from, without endpoints. ok is false
 // if the name needs more than a look at endpoints, as while a copy is to be written again.
 func (s *snapshot) basis() (out map[string]version, ok bool) {
-	if !s.hub || s.excluded || s.refuses || s.imp == nil || len(s.strays)+len(s.given)+len(s.unwritten) > 0 {
+	if !s.hub || s.excluded || s.importsOff || s.imp == nil || len(s.strays)+len(s.orphans)+len(s.unwritten) > 0 {
 		return nil, false
 	}
 	out = make(map[string]version, len(s.copies)+4)
