@@ -60,7 +60,7 @@ func TestID3ACloneJoinsWithAnIDOfItsOwn(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", annotation, "uid")))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
 			ClusterID: "west"}, state: state{uid: "uid"}}
-		if err := j.claimable(t.Context()); (err != nil) != refused {
+		if err := j.checkClaim(t.Context()); (err != nil) != refused {
 			t.Errorf("with east under %s: %v", annotation, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 			j.hubNamespace = set
 			j.chooseNamespace(j.state)
 			want := "kubectl clusterset evict east --hub-context=HUB" + flag
-			if err := j.taken(profile("east", annotation, "other")); err == nil ||
+			if err := j.checkHolder(profile("east", annotation, "other")); err == nil ||
 				!strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%s in %s: %v, want %q", annotation, set, err, want)
 			}
@@ -86,7 +86,7 @@ func TestAnIDThatAnotherClusterHasIsFreedOnTheHub(t *testing.T) {
 func TestAClaimWithoutAnOwnerIsTheHubs(t *testing.T) {
 	j := &join{JoinOptions: &JoinOptions{Options: Options{Hub: &cluster.Cluster{Name: "the hub"}}}}
 	j.uid, j.Flags = "uid", report.Flags{Context: "west", HubContext: "hub"}
-	err := j.taken(profile("east", "", ""))
+	err := j.checkHolder(profile("east", "", ""))
 	const want = "created for this cluster: kubectl --context=hub -n blue annotate clusterprofile east " +
 		clusterset.AnnotationJoiningUID + "=uid"
 	if !strings.Contains(err.Error(), want) {
@@ -118,11 +118,11 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 			Renew: c.renew}, set: "blue"}
 		j.state = state{uid: "uid", setProperty: set,
 			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
-		err := errors.Join(j.chooseID(t.Context()), j.hubReady(t.Context()), j.membership(t.Context()))
+		err := errors.Join(j.chooseID(t.Context()), j.readClusterSet(t.Context()), j.checkMembership(t.Context()))
 		if err != nil || j.ClusterID != "east" {
 			t.Errorf("%s as %q: %v", what, j.ClusterID, err)
 		}
-		err = j.claimable(t.Context())
+		err = j.checkClaim(t.Context())
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -137,7 +137,7 @@ func TestID3ACloneThatHasBegunToJoinIsInNoMembersWay(t *testing.T) {
 			profile("copy", clusterset.AnnotationJoiningUID, "uid")))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
 			ClusterID: "east", Renew: renew}, state: state{uid: "uid", setProperty: &aboutv1beta1.ClusterProperty{}}}
-		if err := j.claimable(t.Context()); !j.claimed || err != nil {
+		if err := j.checkClaim(t.Context()); !j.claimed || err != nil {
 			t.Errorf("renew %v: claimed %v, %v", renew, j.claimed, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestID3AClaimThatGoesMeanwhileIsNone(t *testing.T) {
 	claim.SetName("east")
 	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
 		ClusterID: "east"}, state: state{uid: "uid"}, hubSide: []*unstructured.Unstructured{claim}}
-	if err := j.claim(t.Context()); err == nil {
+	if err := j.createClaim(t.Context()); err == nil {
 		t.Error("the claim counts as made")
 	}
 }

@@ -36,8 +36,8 @@ import (
 // kubeconfigKey of the Secret is the file that the agent reads.
 const kubeconfigKey = "kubeconfig"
 
-// credentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
-func (j *join) credentials(ctx context.Context) error {
+// writeCredentials requests a token from the hub and writes the agent's Secret, unless the agent reads another file.
+func (j *join) writeCredentials(ctx context.Context) error {
 	if j.file != "" {
 		j.Say("%s: the agent keeps the credentials that it has in %s", j.Member.Name, j.file)
 		return nil
@@ -49,14 +49,14 @@ func (j *join) credentials(ctx context.Context) error {
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
 		return j.Hub.Failed(err, "requesting a token of %s", account.Name)
 	}
-	secret, server, err := j.credentialsOf(request.Status.Token)
+	secret, server, err := j.secretWith(request.Status.Token)
 	if err != nil {
 		return err
 	}
 	j.server = server
 	if server == j.Hub.Config.Host {
 		profile := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
-		if err := accepted(ctx, j.Hub, request.Status.Token, profile); err != nil {
+		if err := checkToken(ctx, j.Hub, request.Status.Token, profile); err != nil {
 			return err
 		}
 	}
@@ -68,9 +68,9 @@ func (j *join) credentials(ctx context.Context) error {
 	return nil
 }
 
-// accepted returns an error if the admin's way to the hub is a proxy that accepts no ServiceAccount tokens, as some
+// checkToken returns an error if the admin's way to the hub is a proxy that accepts no ServiceAccount tokens, as some
 // providers have: the agent could not use it. Any other problem with the token is the agent's to report.
-func accepted(ctx context.Context, admin *cluster.Cluster, token string, profile types.NamespacedName) error {
+func checkToken(ctx context.Context, admin *cluster.Cluster, token string, profile types.NamespacedName) error {
 	cfg := rest.AnonymousClientConfig(admin.Config)
 	cfg.BearerToken = token
 	hub, err := cluster.New(admin.Name, cfg)
@@ -88,8 +88,8 @@ func accepted(ctx context.Context, admin *cluster.Cluster, token string, profile
 	return nil
 }
 
-// credentialsOf returns the Secret with a token, and the hub's URL in it.
-func (j *join) credentialsOf(token string) (*unstructured.Unstructured, string, error) {
+// secretWith returns the Secret with a token, and the hub's URL in it.
+func (j *join) secretWith(token string) (*unstructured.Unstructured, string, error) {
 	cfg := rest.CopyConfig(j.Hub.Config)
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, "", j.Hub.Failed(err, "reading the kubeconfig's certificates")
@@ -154,9 +154,9 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	return to
 }
 
-// sameAddress asks for --hub-server if the hub's address has changed, and no certificate authority of its own shows
-// whether it is still the same hub. Another hub's token must not go to the current address.
-func (j *join) sameAddress(context.Context) error {
+// checkSameAddress asks for --hub-server if the hub's address has changed, and no certificate authority of its own
+// shows whether it is still the same hub. Another hub's token must not go to the current address.
+func (j *join) checkSameAddress(context.Context) error {
 	was, cfg := j.currentAddress(), j.Hub.Config
 	if j.file != "" || j.HubServer != "" || was == nil || was.Server == cfg.Host ||
 		len(was.CertificateAuthorityData)+len(cfg.CAData)+len(cfg.CAFile) > 0 {

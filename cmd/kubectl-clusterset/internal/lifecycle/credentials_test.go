@@ -69,7 +69,7 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 				o, said := options(hub)
 				j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", HubServer: server,
 					TokenLifetime: lifetime}}
-				if err := errors.Join(j.readSecret(t.Context()), j.credentials(t.Context()),
+				if err := errors.Join(j.readSecret(t.Context()), j.writeCredentials(t.Context()),
 					j.readSecret(t.Context())); err != nil {
 					t.Fatal(err)
 				}
@@ -205,7 +205,7 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 			o, _ := options(hub)
 			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east",
 				HubServer: c.server}}
-			err := j.credentials(t.Context())
+			err := j.writeCredentials(t.Context())
 			if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(),
 				"--hub-kubeconfig FILE, with the API server's own address and CA") {
 				t.Errorf("refused: %v, want %v", err, c.refused)

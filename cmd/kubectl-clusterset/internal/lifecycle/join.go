@@ -106,9 +106,10 @@ var errVoid = errors.New("this join is void")
 
 // write runs the steps of the join. Each can be repeated.
 func (j *join) write(ctx context.Context) error {
-	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.start, j.credentials}
+	steps := []func(context.Context) error{j.createClaim, j.applyAccount, j.applyPrerequisites, j.createID,
+		j.applyDeployment, j.writeCredentials}
 	if j.Renew {
-		steps = []func(context.Context) error{j.grant, j.credentials}
+		steps = []func(context.Context) error{j.applyAccount, j.writeCredentials}
 	}
 	err := all(ctx, steps...)
 	if err == nil || errors.Is(err, errVoid) {
@@ -126,23 +127,23 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return report.Fail("use one with the hub's certificate authority",
 			"the kubeconfig of the hub has insecure-skip-tls-verify, so the member could not authenticate the hub")
 	}
-	if err := j.askBoth(ctx); err != nil {
+	if err := j.checkServers(ctx); err != nil {
 		return err
 	}
-	if j.state, err = read(ctx, j.Member); err != nil {
+	if j.state, err = readState(ctx, j.Member); err != nil {
 		return err
 	}
 	j.chooseNamespace(j.state)
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	return all(ctx, j.hubReady, j.chooseID, j.membership, j.render, j.checkRights, j.readSecret, j.claimable, j.sameHub,
-		j.sameAddress)
+	return all(ctx, j.readClusterSet, j.chooseID, j.checkMembership, j.render, j.checkRights, j.readSecret,
+		j.checkClaim, j.checkSameHub, j.checkSameAddress)
 }
 
-// sameHub refuses to move a live member to another hub. Two hubs may have ClusterSets of the same name, but only one
-// has the renewals of the member's agent.
-func (j *join) sameHub(ctx context.Context) error {
+// checkSameHub refuses to move a live member to another hub. Two hubs may have ClusterSets of the same name, but only
+// one has the renewals of the member's agent.
+func (j *join) checkSameHub(ctx context.Context) error {
 	address := j.currentAddress()
 	if j.setProperty == nil || address == nil {
 		return nil
@@ -158,7 +159,7 @@ func (j *join) sameHub(ctx context.Context) error {
 		"agent renews its Lease on another hub, at %s", j.Member.Name, address.Server)
 }
 
-func (j *join) askBoth(ctx context.Context) error {
+func (j *join) checkServers(ctx context.Context) error {
 	hub, err := checkServer(ctx, j.Hub, j.Say)
 	if err != nil {
 		return err
@@ -176,8 +177,8 @@ func (j *join) askBoth(ctx context.Context) error {
 	return nil
 }
 
-// read returns the identity and membership of a cluster.
-func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
+// readState returns the identity and membership of a cluster.
+func readState(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	system := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, system); err != nil {
 		return s, c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
@@ -225,8 +226,8 @@ func (j *join) chooseID(context.Context) error {
 	return nil
 }
 
-// hubReady reads the only ClusterSet, and fails without one.
-func (j *join) hubReady(ctx context.Context) error {
+// readClusterSet reads the only ClusterSet, and fails without one.
+func (j *join) readClusterSet(ctx context.Context) error {
 	var sets hubv1alpha1.ClusterSetList
 	err := j.Hub.List(ctx, &sets, client.InNamespace(j.HubNamespace))
 	if err != nil && !meta.IsNoMatchError(err) {
@@ -250,9 +251,9 @@ func (s *state) leaving() bool {
 	return s.setProperty != nil && s.setProperty.Annotations[clusterset.AnnotationLeaving] != ""
 }
 
-// membership refuses to join a second ClusterSet, to renew without a membership, and to join while the member leaves. A
-// leave that needs the hub may need a valid token, so --renew is allowed then.
-func (j *join) membership(context.Context) error {
+// checkMembership refuses to join a second ClusterSet, to renew without a membership, and to join while the member
+// leaves. A leave that needs the hub may need a valid token, so --renew is allowed then.
+func (j *join) checkMembership(context.Context) error {
 	switch p := j.setProperty; {
 	case p == nil && j.Renew:
 		return report.Fail("to join: run the same command without --renew",
@@ -290,14 +291,14 @@ func (j *join) checkRights(ctx context.Context) error {
 	return errors.Join(j.Hub.Allowed(ctx, j.HubNamespace, there), j.Member.Allowed(ctx, "", here))
 }
 
-// grant creates the member's account on the hub.
-func (j *join) grant(ctx context.Context) error {
+// applyAccount creates the member's account on the hub.
+func (j *join) applyAccount(ctx context.Context) error {
 	j.Say("the hub: applying ServiceAccount %s%s and its rights", clusterset.AccountPrefix, j.ClusterID)
 	return j.Hub.Apply(ctx, without(j.hubSide, "ClusterProfile"), j.Say)
 }
 
-// install applies all but the agent's Deployment.
-func (j *join) install(ctx context.Context) error {
+// applyPrerequisites applies all but the agent's Deployment.
+func (j *join) applyPrerequisites(ctx context.Context) error {
 	// The namespace of an earlier membership may still be terminating.
 	if err := j.Member.NamespaceGone(ctx, kube.SystemNamespace, j.Timeout); err != nil {
 		return err
@@ -306,15 +307,15 @@ func (j *join) install(ctx context.Context) error {
 	return j.Member.Apply(ctx, without(j.here, "Deployment"), j.Say)
 }
 
-// start applies the agent's Deployment. It follows name, so that of two joins at once only the one whose ID the cluster
-// got starts an agent.
-func (j *join) start(ctx context.Context) error {
+// applyDeployment starts the agent. It follows createID, so that of two joins at once only the one whose ID the cluster
+// got starts one.
+func (j *join) applyDeployment(ctx context.Context) error {
 	return j.Member.Apply(ctx, only(j.here, "Deployment"), j.Say)
 }
 
-// name creates the ClusterProperty with the cluster ID, unless there is one. It fails if another join has created it
-// meanwhile. Leave deletes it only if join or the agent created it.
-func (j *join) name(ctx context.Context) error {
+// createID creates the ClusterProperty with the cluster ID, unless there is one. It fails if another join has created
+// it meanwhile. Leave deletes it only if join or the agent created it.
+func (j *join) createID(ctx context.Context) error {
 	if j.id != nil {
 		return nil
 	}
@@ -337,9 +338,9 @@ func (j *join) name(ctx context.Context) error {
 	return nil
 }
 
-// claimable sets claimed if the claim is this cluster's already, and fails if it cannot be claimed. It also reads the
-// member's Lease, for sameHub.
-func (j *join) claimable(ctx context.Context) (err error) {
+// checkClaim sets claimed if the claim is this cluster's already, and fails if it cannot be claimed. It also reads the
+// member's Lease, for checkSameHub.
+func (j *join) checkClaim(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
 	if err != nil {
@@ -362,7 +363,7 @@ func (j *join) claimable(ctx context.Context) (err error) {
 		}
 	}
 	if j.claimed = p != nil; j.claimed {
-		return j.taken(p)
+		return j.checkHolder(p)
 	}
 	if j.Renew {
 		return report.Fail("to be a member again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+
@@ -373,8 +374,8 @@ func (j *join) claimable(ctx context.Context) (err error) {
 	return nil
 }
 
-// taken returns an error unless the claim is this cluster's.
-func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
+// checkHolder returns an error unless the claim is this cluster's.
+func (j *join) checkHolder(p *inventoryv1alpha1.ClusterProfile) error {
 	holder := holderOf(p)
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
@@ -392,15 +393,15 @@ func (j *join) taken(p *inventoryv1alpha1.ClusterProfile) error {
 	return nil
 }
 
-// claim creates the ClusterProfile. If two clusters try at once, one succeeds.
-func (j *join) claim(ctx context.Context) error {
+// createClaim creates the ClusterProfile. If two clusters try at once, one succeeds.
+func (j *join) createClaim(ctx context.Context) error {
 	if j.claimed {
 		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
 	err := j.Hub.Create(ctx, only(j.hubSide, "ClusterProfile")[0].DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		if again := j.claimable(ctx); again != nil || j.claimed {
+		if again := j.checkClaim(ctx); again != nil || j.claimed {
 			return again
 		}
 	}
@@ -478,7 +479,7 @@ func (j *join) render(ctx context.Context) error {
 func (j *join) printAll() error {
 	var here []*unstructured.Unstructured
 	if j.file == "" {
-		secret, _, err := j.credentialsOf("(issued by the hub)")
+		secret, _, err := j.secretWith("(issued by the hub)")
 		if err != nil {
 			return err
 		}

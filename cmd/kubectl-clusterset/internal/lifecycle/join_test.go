@@ -70,7 +70,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	own := inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", "agent",
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig", "/vault/hub", "--reserved-cidrs=::/0"))
 	j = &join{JoinOptions: &JoinOptions{Options: *o, Member: own, ClusterID: "east"}}
-	err := errors.Join(j.render(t.Context()), j.credentials(t.Context()), j.readSecret(t.Context()))
+	err := errors.Join(j.render(t.Context()), j.writeCredentials(t.Context()), j.readSecret(t.Context()))
 	if err != nil || j.current != nil {
 		t.Errorf("with credentials of its own, it got a Secret: %v, %v", j.current != nil, err)
 	}
@@ -221,7 +221,7 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 			j.hubSet.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
 				At: metav1.NewTime(now.Add(-c.departed))}}
 		}
-		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
+		if err := j.checkSameHub(t.Context()); (err != nil) != c.refused || err != nil &&
 			(!strings.Contains(err.Error(), "its Lease on another hub, at https://prod\n") ||
 				!strings.HasSuffix(err.Error(), "; to move all members to this one: "+report.DocsMoving)) {
 			t.Errorf("%s: %v", what, err)
@@ -237,7 +237,7 @@ func TestJoinTakesTheIDOfAnAgentThatIsInstalled(t *testing.T) {
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, system.DeepCopy(),
 			runs("clusterset-controller", "r/c:v1", args...))}}
 		var err error
-		if j.state, err = read(t.Context(), j.Member); err != nil {
+		if j.state, err = readState(t.Context(), j.Member); err != nil {
 			t.Fatal(err)
 		}
 		if err := j.chooseID(t.Context()); err != nil || j.ClusterID != want ||
@@ -459,7 +459,7 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 		j := &join{JoinOptions: &JoinOptions{Options: *o}}
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{setProperty: set, id: id}}
 		leaves := l.evicted(t.Context())
-		for what, err := range map[string]error{"join": j.hubReady(t.Context()), "leave": leaves,
+		for what, err := range map[string]error{"join": j.readClusterSet(t.Context()), "leave": leaves,
 			"evict": Evict(t.Context(), o, "west")} {
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", what, err)

@@ -58,7 +58,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		return err
 	}
 	var err error
-	if l.state, err = read(ctx, o.Member); err != nil {
+	if l.state, err = readState(ctx, o.Member); err != nil {
 		return err
 	}
 	l.chooseNamespace(l.state)
@@ -252,7 +252,7 @@ func (l *leave) stop(ctx context.Context) error {
 	}
 	err := l.stopAgent(ctx)
 	if err == nil {
-		l.state, err = read(ctx, l.Member)
+		l.state, err = readState(ctx, l.Member)
 	}
 	if err != nil {
 		return err

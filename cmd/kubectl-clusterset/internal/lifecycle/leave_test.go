@@ -78,7 +78,7 @@ func TestLeavingLeavesAReleaseToHelm(t *testing.T) {
 		o, said := options(nil)
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
 		var err error
-		if l.state, err = read(t.Context(), member); err != nil {
+		if l.state, err = readState(t.Context(), member); err != nil {
 			t.Fatal(err)
 		}
 		var dry strings.Builder
@@ -281,7 +281,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 			o, said := options(hub)
 			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}}
 			var err error
-			if l.state, err = read(t.Context(), member); err != nil {
+			if l.state, err = readState(t.Context(), member); err != nil {
 				t.Fatal(err)
 			}
 			for _, step := range []func(context.Context) error{l.plan, l.claimed, l.run} {
@@ -358,7 +358,7 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
 		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew},
 			state: state{setProperty: set}, set: c.hub}
-		err := j.membership(t.Context())
+		err := j.checkMembership(t.Context())
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, and not %q", what, err, c.refusal)
 		}
