@@ -107,7 +107,7 @@ func (r *reconciler) facts(ctx context.Context) (facts *grants.Facts, uncleaned 
 	}
 	if len(sets.Items) > 1 {
 		for i := range sets.Items {
-			r.Events.Event(&sets.Items[i], kube.Warning, ReasonMultipleClusterSets,
+			r.Events.Event(&sets.Items[i], kube.Warning, "MultipleClusterSets",
 				"This namespace has more than one ClusterSet. Members keep their settings and follow none of them, "+
 					"and no silent member expires: delete all but one.")
 		}
@@ -194,12 +194,6 @@ func setConditions(set *hubv1alpha1.ClusterSet, wanted []metav1.Condition, now m
 	}
 }
 
-// Reasons of Events. Events about conditions of the ClusterSet have the reason of the condition.
-const (
-	ReasonMultipleClusterSets = "MultipleClusterSets"
-	ReasonPropertyInvalid     = "PropertyInvalid"
-)
-
 // report logs what a pass changed, and reports changed conditions and properties that are unreadable. The conditions
 // name who gets no block, and which ranges overlap.
 func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
@@ -215,7 +209,7 @@ func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alph
 	for _, u := range plan.Unreadable {
 		// The plan names only members that f has.
 		i := slices.IndexFunc(f.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == u.Member })
-		r.Events.Event(&f.Profiles[i], kube.Warning, ReasonPropertyInvalid, u.Message)
+		r.Events.Event(&f.Profiles[i], kube.Warning, "PropertyInvalid", u.Message)
 	}
 }
 

@@ -48,7 +48,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if same(d, e) {
 			continue
 		}
-		u := Updated(d, e, AnnotationReadiness)
+		u := Updated(e, d, AnnotationReadiness)
 		if !changedBySource(d, e) {
 			delete(u.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		}
@@ -249,7 +249,7 @@ func sameEndpoint(a, b discoveryv1.Endpoint) bool {
 
 // Updated returns a copy of e with the content of d. Labels and annotations of others stay, except for labels by which
 // readers choose slices, and the given annotations.
-func Updated(d, e *discoveryv1.EndpointSlice, annotations ...string) *discoveryv1.EndpointSlice {
+func Updated(e, d *discoveryv1.EndpointSlice, annotations ...string) *discoveryv1.EndpointSlice {
 	u := e.DeepCopy()
 	if u.Labels == nil {
 		u.Labels = map[string]string{}

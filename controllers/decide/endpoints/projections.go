@@ -12,12 +12,13 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Labels of a traffic slice: the ServiceImport and the source cluster. Those of the MCS API would make Istio skip it.
 const (
 	LabelImport  = "clusterset-dns.io/service-import"
-	LabelCluster = "clusterset-dns.io/source-cluster"
+	LabelCluster = liveness.LabelSource
 )
 
 // What the name of a projection has before its sum.

@@ -143,6 +143,6 @@ func ServiceOf(slice string) string {
 // Updated returns a copy of the slice e with the content of d. Labels and annotations of others stay, unless they would
 // give the endpoints to a Service.
 func Updated(e, d *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	return endpoints.Updated(d, e,
+	return endpoints.Updated(e, d,
 		AnnotationRegion, AnnotationContinent, AnnotationLocation, clusterset.AnnotationCreated)
 }

@@ -88,19 +88,13 @@ func Decide(f *Facts) []metav1.Condition {
 
 // condition returns a condition whose status is that of its reason.
 func condition(of, reason, format string, args ...any) metav1.Condition {
-	r, status := Reasons[reason], metav1.ConditionTrue
-	switch {
-	case r.Unknown:
-		status = metav1.ConditionUnknown
-	case r.Remedy != "":
-		status = metav1.ConditionFalse
-	}
+	r := Reasons[reason]
 	// Text of another program may be long, and must fit into a ClusterProfile on the hub.
 	message := conditions.Shorten(strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), 700)
 	if r.Remedy != "" {
 		message = strings.TrimRight(message, ".") + ". " + URL(reason)
 	}
-	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: of, Status: r.Status(), Reason: reason, Message: message}
 }
 
 func (f *Facts) hub() metav1.Condition {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Reason is what a reason of a condition means. docs/checks.md is made from this table.
@@ -13,6 +15,17 @@ type Reason struct {
 	Means     string // what it means, and what follows
 	Remedy    string // what repairs it; it makes the condition False, unless that is Unknown
 	Command   string // offered by doctor; "" if the message decides what is to be done
+}
+
+// Status returns the status of a condition that has the reason.
+func (r Reason) Status() metav1.ConditionStatus {
+	switch {
+	case r.Unknown:
+		return metav1.ConditionUnknown
+	case r.Remedy != "":
+		return metav1.ConditionFalse
+	}
+	return metav1.ConditionTrue
 }
 
 const (

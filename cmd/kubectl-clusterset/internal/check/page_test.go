@@ -63,13 +63,7 @@ func TestThePage(t *testing.T) {
 			if r.Condition != condition {
 				continue
 			}
-			status := "True"
-			if r.Unknown {
-				status = "Unknown"
-			} else if r.Remedy != "" {
-				status = "False"
-			}
-			fmt.Fprintf(&b, "\n### %s\n\n%s\n", name, filled(status+". "+r.Means))
+			fmt.Fprintf(&b, "\n### %s\n\n%s\n", name, filled(string(r.Status())+". "+r.Means))
 			if r.Remedy != "" {
 				fmt.Fprintf(&b, "\n%s\n", filled("Remedy: "+r.Remedy))
 			}
