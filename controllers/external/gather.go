@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,9 +115,14 @@ func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error
 func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.EndpointSlice, error) {
 	hub := r.Hub()
 	rules, _, err := kube.RulesOf(ctx, hub, r.HubNamespace)
-	if err != nil || s.imp == nil || s.imp.DeletionTimestamp != nil ||
-		rules.ExternalNames == hubv1alpha1.ExternalNamesForbid {
+	if err != nil || s.imp == nil || rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+		slices.Contains(s.imp.Finalizers, metav1.FinalizerDeleteDependents) { // its slices are deleted with it
 		return nil, err
+	}
+	if s.imp.DeletionTimestamp != nil { // a finalizer of another program keeps it: clients use it while it is exported
+		if exported, err := r.isExported(ctx, s); !exported || err != nil {
+			return nil, err
+		}
 	}
 	own, err := kube.Place(ctx, r.Local, r.Cluster)
 	if err != nil {

@@ -365,6 +365,16 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 			}
 		}
 	}
+	remove := func(finalizers ...string) func(*world) {
+		return func(w *world) {
+			imported(func(i *mcsv1beta1.ServiceImport) { i.Finalizers = finalizers })(w)
+			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+			if err := w.local.Delete(w.t.Context(), imp); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	const finalizer = "example.com/keeps"
 	for _, c := range []struct {
 		name string
 		do   func(*world)
@@ -427,12 +437,12 @@ func TestF5WhatEndsTheSlices(t *testing.T) {
 				Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
 			}}
 		}), []string{up}},
-		{"no import", func(w *world) {
-			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-			if err := w.local.Delete(w.t.Context(), imp); err != nil {
-				w.t.Fatal(err)
-			}
-		}, nil},
+		{"no import", remove(), nil},
+		{"the import goes with its slices", remove(metav1.FinalizerDeleteDependents), nil},
+		{"another program keeps the deleted import", remove(finalizer), []string{up}},
+		{"deleted, kept, and a copy is lost", all(remove(finalizer), lose), []string{up}},
+		{"deleted, kept, and the last is withdrawn", all(remove(finalizer), edit(withdraw)), nil},
+		{"deleted, kept, and the cluster is evicted", all(remove(finalizer), lose, unpublish, depart(3)), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
