@@ -266,6 +266,12 @@ var faults = []struct {
 		s.Member.Imports, s.Member.Slices, s.Member.Records, s.Hub.Records = nil, nil, nil, nil
 	}, "x this cluster is leaving its ClusterSet: blue",
 		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
+	{"leaving, and the agent is gone, which join does not bring back", all, func(s *snapshot.Snapshot) {
+		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
+		s.Member.Agent = nil
+		silent(s, "east")
+	}, "x this cluster is leaving its ClusterSet: blue",
+		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
 	{"leaving, and the hub refuses it", all, func(s *snapshot.Snapshot) {
 		s.Member.Properties[1].Annotations[clusterset.AnnotationLeaving] = "true"
 		state(s, "Leaving", "leaving: this cluster's records on the hub must be withdrawn first: Unauthorized")

@@ -77,7 +77,8 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "agent-missing", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent, snapshot.Properties},
-		One: "the agent is not there: Deployment clusterset-system/clusterset-controller", Do: join,
+		After: []string{"leaving"}, Do: join, // which refuses a cluster that leaves
+		One: "the agent is not there: Deployment clusterset-system/clusterset-controller",
 		Look: func(w *World) []Hit {
 			return one(w.Member.Agent == nil && w.Member.Set() != "" && !w.agentLive(), "")
 		},
