@@ -207,6 +207,12 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 	// The controller external deletes its slices of an import that is emptied, and of none that is another program's.
 	outside, err := r.listSlices(ctx, s.name, kube.ByExternal)
 	owned := func(slice *discoveryv1.EndpointSlice) bool { return kube.Owned(slice) }
+	if s.imp != nil && kube.Owned(s.imp) && len(s.imp.Finalizers) > 0 { // DNS names the VIP until the import is gone
+		if isQuarantined(s.svc) {
+			err = r.endQuarantine(ctx, s.svc)
+		}
+		return 0, err
+	}
 	if err != nil || slices.ContainsFunc(outside, owned) {
 		return time.Second, err
 	}

@@ -533,6 +533,49 @@ func TestI6TheQuarantineBeginsWhenTheImportGoes(t *testing.T) {
 	}
 }
 
+// TestI9TheVIPStaysAsLongAsItsImport, which a finalizer of another program keeps: DNS still names the VIP.
+func TestI9TheVIPStaysAsLongAsItsImport(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.mustPass()
+	imp := m.read(declaredImport())
+	imp.SetFinalizers([]string{"example.com/theirs"})
+	if err := m.local.Update(t.Context(), imp); err != nil {
+		t.Fatal(err)
+	}
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	unused := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+	m.mustPass()
+	dated := m.read(unused).(*corev1.Service) // as by a pass whose cache did not show the import
+	metav1.SetMetaDataAnnotation(&dated.ObjectMeta, derived.AnnotationUnusedSince, m.Now().UTC().Format(time.RFC3339))
+	if err := m.local.Update(t.Context(), dated); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m.mustPass()
+		m.later += derived.Quarantine + time.Second
+	}
+	m.mustPass()
+	imp = m.read(declaredImport())
+	if imp == nil || imp.GetDeletionTimestamp() == nil || len(m.slices()) > 0 || m.read(unused) == nil {
+		t.Fatalf("import %v, slices %v, Service %v", imp, m.slices(), m.read(unused))
+	}
+	imp.SetFinalizers(nil)
+	if err := m.local.Update(t.Context(), imp); err != nil {
+		t.Fatal(err)
+	}
+	m.mustPass()
+	if svc := m.read(unused); svc == nil || svc.GetAnnotations()[derived.AnnotationUnusedSince] == "" {
+		t.Errorf("after the import: Service %v", svc)
+	}
+	m.later += derived.Quarantine + time.Second
+	if m.mustPass(); m.read(unused) != nil {
+		t.Error("after the quarantine, the Service stays")
+	}
+}
+
 // loseNamespace deletes the namespace, which the ClusterSet wants created.
 func (m *member) loseNamespace() {
 	m.t.Helper()
