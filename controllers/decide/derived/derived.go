@@ -100,6 +100,7 @@ func Service(
 		svc.Labels = map[string]string{}
 	}
 	svc.Labels[LabelManagedBy] = manager
+	delete(svc.Labels, LabelServiceProxy)
 	if svc.Annotations == nil {
 		svc.Annotations = map[string]string{}
 	}

@@ -1,6 +1,7 @@
 package derived
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -84,15 +85,16 @@ func TestI9EditsArePutRight(t *testing.T) {
 		t.Errorf("a Service made again asks for %q, want its VIP", good.Spec.ClusterIP)
 	}
 	edited := good.DeepCopy()
-	edited.Labels, edited.Annotations = nil, map[string]string{"user": "s"}
+	edited.Labels = map[string]string{LabelServiceProxy: "none", "user": "s"} // kube-proxy ignores it
+	edited.Annotations = map[string]string{"user": "s"}
 	edited.Spec.Selector = map[string]string{"app": "x"}
 	edited.Spec.ExternalIPs = []string{"192.0.2.1"}
 	edited.Spec.Ports[0].Port = 81
 	edited.Spec.Type = corev1.ServiceTypeLoadBalancer
 	edited.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	repaired := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, edited, nil)
-	if !equality.Semantic.DeepEqual(repaired.Spec, good.Spec) || repaired.Labels[LabelManagedBy] != "m" ||
-		repaired.Annotations["user"] != "s" {
+	if !equality.Semantic.DeepEqual(repaired.Spec, good.Spec) || repaired.Annotations["user"] != "s" ||
+		!maps.Equal(repaired.Labels, map[string]string{LabelManagedBy: "m", "user": "s"}) {
 		t.Errorf("%+v", repaired)
 	}
 	if !Same(good, good.DeepCopy()) || Same(repaired, edited) {
