@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// building is how long a new import waits for a range that is being made, or for a block.
+	// building is how long a new import waits for a range that is being made, for a block, or for the API server's
+	// allocator, which may not know a range yet and refuses its addresses.
 	building = 10 * time.Second
 	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows
 	// why: its allocator follows watches, too.
@@ -196,21 +197,25 @@ func ownerOf(ip *networkingv1.IPAddress) (service types.NamespacedName, describe
 func (a *Addresses) fresh(
 	ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily,
 ) (none netip.Addr, err error) {
-	if v.Mode != ipam.ModePreferred || !v.served || len(q.Lost) >= tries {
+	if v.Mode != ipam.ModePreferred || !v.served {
 		return none, nil
 	}
-	address, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), forVIPs), q)
-	if found || err != nil {
-		return address, err
+	refused := len(q.Lost) >= tries
+	if !refused {
+		address, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), forVIPs), q)
+		if found || err != nil {
+			return address, err
+		}
 	}
-	if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time).Abs() < building {
-		return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
+	if (refused || v.coming(f)) && a.Now().Sub(q.Import.CreationTimestamp.Time).Abs() < building {
+		return none, fmt.Errorf("%w: a range of %s is being made, or not in use yet", ipam.ErrPending, f)
 	}
 	ofFamily := func(r ipam.Range) bool { return r.VIPs && ipam.Family(r.Prefix.Addr()) == f }
 	if v.Pools[f] || slices.ContainsFunc(v.ranges, ofFamily) { // else nobody has asked for such ranges
 		a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf(
-			"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address. "+
-				"See condition BlocksGranted of the ClusterSet, or add a ServiceCIDR labelled %s=%s.",
+			"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address, "+
+				"or the API server refuses those. See condition BlocksGranted of the ClusterSet, or add a ServiceCIDR "+
+				"labelled %s=%s.",
 			f, ipam.LabelVIPs, ipam.Shared))
 	}
 	return none, nil

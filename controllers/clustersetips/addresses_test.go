@@ -330,19 +330,24 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTheAPIServerChoosesAfterSomeTries.
+// TestTheAPIServerChoosesAfterSomeTries, and an Event says so. A new import waits first: the API server's allocator may
+// not know a new range yet.
 func TestTheAPIServerChoosesAfterSomeTries(t *testing.T) {
-	m, q := newCluster(t, "preferred", cidr("vips", "shared", "10.1.0.0/24")), request([]corev1.IPFamily{v4})
-	for n := 0; ; n++ {
+	for _, young := range []bool{true, false} {
+		m, q := newCluster(t, "preferred", cidr("vips", "shared", "10.1.0.0/24")), request([]corev1.IPFamily{v4})
+		if !young {
+			m.now = start.Add(building)
+		}
+		refused := 0
 		asked, err := m.Pick(t.Context(), q)
-		if err != nil || n > tries {
-			t.Fatalf("after %d refusals: %v %v", n, asked, err)
+		for ; len(asked) > 0 && refused <= tries; asked, err = m.Pick(t.Context(), q) {
+			if refused++; m.Refused(t.Context(), q, asked, invalid("clusterIPs")) != nil {
+				t.Fatal("no other attempt")
+			}
 		}
-		if len(asked) == 0 {
-			return
-		}
-		if err := m.Refused(t.Context(), q, asked, invalid("clusterIPs")); err != nil {
-			t.Fatal(err)
+		told := len(m.told) == 1 && strings.HasPrefix(m.told[0], "VIPRangeOverflow")
+		if refused != tries || errors.Is(err, ipam.ErrPending) != young || told == young || !young && err != nil {
+			t.Errorf("young %v: after %d refusals %v %v, told %v", young, refused, asked, err, m.told)
 		}
 	}
 }
