@@ -65,7 +65,7 @@ func (a *Addresses) Pick(ctx context.Context, q *ipam.Request) (out []netip.Addr
 			address, err = a.fresh(ctx, v, q, f)
 		}
 		if err != nil {
-			return nil, err
+			return nil, a.withLost(q, err)
 		}
 		if address.IsValid() {
 			out = append(out, address)
@@ -139,7 +139,7 @@ func (a *Addresses) previous(
 	holds := func(r ipam.Range) bool { return r.Prefix.Contains(was) }
 	ready := slices.ContainsFunc(v.in(f, ipam.Ready), holds)
 	if !ready && slices.ContainsFunc(v.in(f, ipam.Terminating), holds) {
-		q.Lose(was, "its range is being deleted")
+		q.Lose(was, errors.New("its range is being deleted"))
 		return none, nil
 	}
 	ip, err := kube.Get[*networkingv1.IPAddress](ctx, a.Local, types.NamespacedName{Name: was.String()})
@@ -153,7 +153,7 @@ func (a *Addresses) previous(
 			return none, err
 		}
 		if owner, described := ownerOf(ip); ip != nil && owner != q.Service {
-			q.Lose(was, "it belongs to "+described)
+			q.Lose(was, fmt.Errorf("%w %s", ipam.ErrTaken, described))
 			return none, nil
 		}
 	}
@@ -264,7 +264,7 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 		return cause
 	}
 	if len(asked) == 0 || !kube.InvalidField(cause, "spec.clusterIP") {
-		return a.explain(ctx, q, cause)
+		return a.withLost(q, a.explain(ctx, q, cause))
 	}
 	owned := 0
 	for _, address := range asked {
@@ -276,11 +276,11 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 			err = a.awaitRelease(q, address, ip)
 		}
 		if err != nil {
-			return err
+			return a.withLost(q, err)
 		}
 		if ip != nil {
 			_, described := ownerOf(ip)
-			q.Lose(address, "it belongs to "+described)
+			q.Lose(address, fmt.Errorf("%w %s", ipam.ErrTaken, described))
 			owned++
 		}
 	}
@@ -288,9 +288,9 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 		switch _, lost := q.Lost[address]; {
 		case owned > 0 || lost:
 		case q.Previous(ipam.Family(address)) == address && q.Waited(a.Now()) < patience:
-			return fmt.Errorf("%w %s: %w", ipam.ErrPending, address, cause)
+			return a.withLost(q, fmt.Errorf("%w %s: %w", ipam.ErrPending, address, cause))
 		default:
-			q.Lose(address, "the API server refuses it: "+cause.Error())
+			q.Lose(address, fmt.Errorf("the API server refuses it: %w", cause))
 		}
 	}
 	for _, address := range asked {
@@ -313,6 +313,23 @@ func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) e
 	return cause
 }
 
+// withLost adds the addresses of the import that belong to another Service to an error that ends a request, and reports
+// them.
+func (a *Addresses) withLost(q *ipam.Request, err error) error {
+	for _, f := range q.Families {
+		if was := q.Previous(f); errors.Is(q.Lost[was], ipam.ErrTaken) {
+			a.reportLost(q, was, q.Lost[was])
+			err = errors.Join(err, ipam.LostError(was.String()))
+		}
+	}
+	return err
+}
+
+func (a *Addresses) reportLost(q *ipam.Request, was netip.Addr, why error) {
+	a.Events.Event(q.Import, kube.Warning, "VIPLost", fmt.Sprintf(
+		"%s is lost: %v. Clients that use it must resolve the name again.", was, why))
+}
+
 // Allocated takes the Service that the API server made or changed. An address that the import had before and lost
 // is reported.
 func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.Service, took time.Duration) {
@@ -329,10 +346,9 @@ func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.
 			continue
 		}
 		why := q.Lost[was]
-		if why == "" {
-			why = "the API server chose another"
+		if why == nil {
+			why = errors.New("the API server chose another")
 		}
-		a.Events.Event(q.Import, kube.Warning, "VIPLost", fmt.Sprintf(
-			"%s is lost: %s. Clients that use it must resolve the name again.", was, why))
+		a.reportLost(q, was, why)
 	}
 }

@@ -2,6 +2,7 @@ package clustersetips
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -352,6 +353,39 @@ func TestTheAPIServerChoosesAfterSomeTries(t *testing.T) {
 	}
 }
 
+// TestAnAddressOfAnotherServiceIsLostThoughThereIsNoOther: DNS must not name it while the API server gives no other.
+func TestAnAddressOfAnotherServiceIsLostThoughThereIsNoOther(t *testing.T) {
+	other := types.NamespacedName{Namespace: "shop", Name: "other"}
+	const was = "10.1.0.1"
+	taken := []client.Object{cidr("kubernetes", "", "10.1.0.0/30"), address(was, other)}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		cause   error
+		lost    bool
+	}{
+		"a full range":  {append(taken, address("10.1.0.2", other)), apierrors.NewInternalError(errors.New("x")), true},
+		"a quota":       {taken, apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("y")), true},
+		"a wait":        {append(taken, cidr("vips", "shared", "10.2.0.0/30", notReady)), nil, true},
+		"nobody has it": {taken[:1], apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("y")), false},
+		"its range is being deleted": {
+			[]client.Object{cidr("b", "", "10.1.0.0/30", deleting)}, apierrors.NewInternalError(errors.New("x")), false,
+		},
+	} {
+		m, q := newCluster(t, "preferred", c.objects...), request([]corev1.IPFamily{v4}, was)
+		asked, err := m.Pick(t.Context(), q)
+		if err == nil {
+			err = m.Refused(t.Context(), q, asked, c.cause)
+		}
+		told := len(m.told) == 1 && strings.HasPrefix(m.told[0], "VIPLost") && strings.Contains(m.told[0], "shop/other")
+		if errors.Is(err, ipam.LostError(was)) != c.lost || told != c.lost || !c.lost && len(m.told) > 0 {
+			t.Errorf("%s: asked for %v, %v, told %v", name, asked, err, m.told)
+		}
+		if c.cause != nil && apierrors.ReasonForError(err) != apierrors.ReasonForError(c.cause) {
+			t.Errorf("%s: %v hides %v", name, err, c.cause)
+		}
+	}
+}
+
 // TestALostVIPIsReported, with the reason.
 func TestALostVIPIsReported(t *testing.T) {
 	m, q := newCluster(t, "shared"), request([]corev1.IPFamily{v4}, "10.1.0.9")
@@ -361,7 +395,7 @@ func TestALostVIPIsReported(t *testing.T) {
 	if len(m.told) > 0 {
 		t.Errorf("%v", m.told)
 	}
-	q.Lose(netip.MustParseAddr("10.1.0.9"), "it belongs to Service shop/other")
+	q.Lose(netip.MustParseAddr("10.1.0.9"), fmt.Errorf("%w Service shop/other", ipam.ErrTaken))
 	svc.Spec.ClusterIPs = []string{"10.1.0.10"}
 	m.Allocated(t.Context(), q, svc, time.Second)
 	if len(m.told) != 1 || !strings.Contains(m.told[0], "VIPLost") || !strings.Contains(m.told[0], "shop/other") {

@@ -128,7 +128,8 @@ func (r *reconciler) updateImport(
 }
 
 // vips returns the VIPs of the import and their families. The import keeps its VIPs while the derived Service is
-// missing or waits for some of them: they are requested again (I6). Otherwise a family without an address is left out.
+// missing or waits for some of them: they are requested again (I6), except those that belong to another Service by now.
+// Otherwise a family without an address is left out.
 func vips(
 	existing *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service,
 	failed error,
@@ -136,7 +137,12 @@ func vips(
 	if m.Type != mcsv1beta1.ClusterSetIP || len(families) == 0 {
 		return nil, families
 	}
-	shown := families
+	kept, shown := existing.Spec.DeepCopy(), families
+	for i, ip := range slices.Backward(existing.Spec.IPs) {
+		if errors.Is(failed, ipam.LostError(ip)) && i < len(kept.IPFamilies) {
+			kept.IPs, kept.IPFamilies = slices.Delete(kept.IPs, i, i+1), slices.Delete(kept.IPFamilies, i, i+1)
+		}
+	}
 	if failed != nil {
 		shown = derived.Held(svc, families)
 	}
@@ -144,8 +150,8 @@ func vips(
 	isNew := func(ip string) bool { return !slices.Contains(existing.Spec.IPs, ip) }
 	waits := errors.Is(failed, ipam.ErrPending) && !slices.ContainsFunc(derived.IPs(svc, shown), isNew)
 	switch {
-	case existing.Spec.Type == m.Type && len(existing.Spec.IPs) > 0 && (!has || waits):
-		return existing.Spec.IPs, existing.Spec.IPFamilies
+	case existing.Spec.Type == m.Type && len(kept.IPs) > 0 && (!has || waits):
+		return kept.IPs, kept.IPFamilies
 	case has:
 		return derived.IPs(svc, shown), shown
 	}
@@ -201,18 +207,18 @@ func (r Config) retire(ctx context.Context, s *snapshot) (again time.Duration, e
 	if err := errors.Join(errs...); err != nil {
 		return 0, err
 	}
-	if again, err = r.quarantine(ctx, s); err != nil || !filled {
-		return again, err
-	}
-	// The controller external deletes its slices of an import that is emptied, and of none that is another program's.
-	outside, err := r.listSlices(ctx, s.name, kube.ByExternal)
-	owned := func(slice *discoveryv1.EndpointSlice) bool { return kube.Owned(slice) }
 	if s.imp != nil && kube.Owned(s.imp) && len(s.imp.Finalizers) > 0 { // DNS names the VIP until the import is gone
 		if isQuarantined(s.svc) {
 			err = r.endQuarantine(ctx, s.svc)
 		}
 		return 0, err
 	}
+	if again, err = r.quarantine(ctx, s); err != nil || !filled {
+		return again, err
+	}
+	// The controller external deletes its slices of an import that is emptied, and of none that is another program's.
+	outside, err := r.listSlices(ctx, s.name, kube.ByExternal)
+	owned := func(slice *discoveryv1.EndpointSlice) bool { return kube.Owned(slice) }
 	if err != nil || slices.ContainsFunc(outside, owned) {
 		return time.Second, err
 	}

@@ -16,7 +16,14 @@ var (
 	ErrFull = errors.New("range is full")
 	// ErrPending means that a later attempt gets a better answer.
 	ErrPending = errors.New("waiting for the address")
+	// ErrTaken means that another Service has the address.
+	ErrTaken = errors.New("it belongs to")
 )
+
+// LostError is an address of an import that another Service has.
+type LostError string
+
+func (e LostError) Error() string { return string(e) + " belongs to another Service" }
 
 // Held is an address of a derived Service or its import.
 type Held struct {

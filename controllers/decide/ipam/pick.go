@@ -19,7 +19,7 @@ type Request struct {
 	Service  types.NamespacedName // the derived Service
 	Families []corev1.IPFamily
 	// Lost lists the addresses that this import cannot get, each with the reason.
-	Lost map[netip.Addr]string
+	Lost map[netip.Addr]error
 }
 
 // Previous returns the address of this family in the import's spec, or an invalid one.
@@ -33,9 +33,9 @@ func (q *Request) Previous(f corev1.IPFamily) netip.Addr {
 }
 
 // Lose records that this import cannot get an address.
-func (q *Request) Lose(a netip.Addr, why string) {
+func (q *Request) Lose(a netip.Addr, why error) {
 	if q.Lost == nil {
-		q.Lost = map[netip.Addr]string{}
+		q.Lost = map[netip.Addr]error{}
 	}
 	q.Lost[a] = why
 }
