@@ -137,6 +137,7 @@ func TestASlowFirstListEndsNoProcessSoon(t *testing.T) {
 		o := Controller{Reconciler: reconcile.Func(
 			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
 		)}.Options()
+		o.SkipNameValidation = new(true) // go test -count
 		c, err := controller.NewUnmanaged("slow", o)
 		if err == nil {
 			err = c.Watch(unsynced{})
