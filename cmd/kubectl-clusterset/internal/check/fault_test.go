@@ -361,12 +361,34 @@ var faults = []struct {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 2, 0)
 		s.Member.Slices[1].Labels[endpoints.LabelStandby] = "true"
 	}, "x the preference of web.shop selects no cluster with a ready endpoint",
-		"kubectl clusterset --context=east explain web.shop"},
+		"kubectl --context=east -n shop edit serviceexport web"},
+	{"the preference of another cluster names one that does not export it", all, func(s *snapshot.Snapshot) {
+		for _, records := range [][]hubv1alpha1.ServiceExportRecord{s.Member.Records, s.Hub.Records} {
+			records[0] = record("north", 20)
+			records[0].Spec.Preference, records[1].Spec.Preference = "cluster=south", "cluster=south"
+		}
+		s.Member.Exports, s.Member.Services = nil, nil
+		s.Member.Slices[0] = slice("north", 1, 0)
+	}, "! the preference of web.shop names a cluster that does not export it: south",
+		"in cluster north: kubectl -n shop edit serviceexport web"},
 	{"the ports disagree", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Spec.Ports[0].Port = 8443
 		s.Hub.Records[1].Spec.Ports[0].Port = 8443
 	}, "! the clusters disagree about web.shop: port http 80/TCP (east) is in effect, west has http 8443/TCP",
-		"kubectl clusterset --context=east explain web.shop"},
+		"in cluster west: kubectl -n shop edit service web"},
+	{"the ports disagree, and have no names", all, func(s *snapshot.Snapshot) {
+		for _, records := range [][]hubv1alpha1.ServiceExportRecord{s.Member.Records, s.Hub.Records} {
+			records[0].Spec.Ports[0].Name, records[1].Spec.Ports[0].Name = "", ""
+			records[1].Spec.Ports[0].Port = 8080
+		}
+	}, "! the clusters disagree about web.shop: port 80/TCP (east) is in effect, west has no such port; " +
+		"port 8080/TCP (west) is in effect, east has no such port\n",
+		"in cluster west: kubectl -n shop edit service web"},
+	{"the labels disagree", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Spec.ExportedLabels = map[string]string{"a": "b"}
+		s.Hub.Records[1].Spec.ExportedLabels = map[string]string{"a": "b"}
+	}, "! the clusters disagree about web.shop: labels none (east) is in effect, west has a=b",
+		"in cluster west: kubectl -n shop edit serviceexport web"},
 	{"an export without a Service", all, func(s *snapshot.Snapshot) {
 		s.Member.Exports[0].Status.Conditions = []metav1.Condition{
 			condition("Valid", "False", "NoService", "There is no Service."),
@@ -387,32 +409,27 @@ var faults = []struct {
 		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
 			"ServiceImport shop/web belongs to another program")}
 		s.Member.Imports[0].Labels = nil
-	}, "x web.shop is not imported: NotOwned: ServiceImport shop/web belongs",
-		"kubectl clusterset --context=east explain web.shop"},
+	}, "x web.shop is not imported: NotOwned: ServiceImport shop/web belongs", ""},
 	{"a change of an import is refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "True", "ChangeRefused",
 			"this cluster's API server refuses a change of the import, which stays as it is: denied")}
-	}, "x the API server refuses a change of the import of web.shop: ChangeRefused: this cluster's API server",
-		"kubectl clusterset --context=east explain web.shop"},
+	}, "x the API server refuses a change of the import of web.shop: ChangeRefused: this cluster's API server", ""},
 	{"addresses are refused", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
 			"EndpointsRefused", "address 172.20.0.1 is reserved")}
 		s.Member.Slices[1] = slice("west", 0, 0)
-	}, "x endpoints of web.shop are not imported: EndpointsRefused: address 172.20.0.1 is reserved",
-		"kubectl clusterset --context=east explain web.shop"},
+	}, "x endpoints of web.shop are not imported: EndpointsRefused: address 172.20.0.1 is reserved", ""},
 	{"the API server here refuses a slice", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
 			"SliceRefused", "exceeded quota")}
 		s.Member.Slices = s.Member.Slices[:1]
-	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota",
-		"kubectl clusterset --context=east explain web.shop"},
+	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota", ""},
 	{"it refuses those of the preferred cluster", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
 			"SliceRefused", "exceeded quota")}
 		s.Member.Slices = s.Member.Slices[:1]
 		s.Member.Slices[0].Labels[endpoints.LabelStandby] = "true"
-	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota",
-		"kubectl clusterset --context=east explain web.shop"},
+	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota", ""},
 	{"a record is held that had no ready endpoint", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{
 			condition("Held", "True", "Absent", "the record is gone"),

@@ -26,7 +26,6 @@ var (
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
 	doctor   = report.Here(facts.Doctor).In(report.Subject)
-	explain  = report.Here("kubectl clusterset explain {}")
 )
 
 // one is the only hit of a check about this cluster, if there is one.

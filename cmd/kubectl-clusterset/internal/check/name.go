@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,17 +35,36 @@ var (
 	unwell  = slices.Concat(noAgent, unreached, []string{"not-on-hub", "drift"})
 )
 
-// each returns a look that calls is for each name. is reports whether the check finds the name, with the detail.
-func each(is func(w *World, n *Name) (bool, string)) func(*World) []Hit {
+// each returns a look that calls is for each name. is reports whether the check finds the name, with the detail. do
+// returns the step of a name, if the check has none of its own.
+func each(is func(w *World, n *Name) (bool, string), do ...func(w *World, n *Name) report.Step) func(*World) []Hit {
 	return func(w *World) (out []Hit) {
 		for _, n := range w.Names {
 			if found, detail := is(w, n); found {
-				out = append(out, Hit{On: n.String(), Detail: detail})
+				h := Hit{On: n.String(), Detail: detail}
+				for _, step := range do {
+					h.Do = step(w, n)
+				}
+				out = append(out, h)
 			}
 		}
 		return out
 	}
 }
+
+// in returns a step in a cluster, which may be this one.
+func (w *World) in(cluster, command string) report.Step {
+	s := report.Here(command)
+	if w.Member == nil || cluster != w.Member.ID() {
+		s.At = cluster
+	}
+	return s
+}
+
+// prefer returns the step that changes a preference: that of the oldest export is in effect.
+func prefer(w *World, n *Name) report.Step { return w.in(n.Exporters[0].Cluster, editExport) }
+
+const editExport = "kubectl -n {namespace} edit serviceexport {name}"
 
 // lacks returns the reason and message of a condition that is there and not True.
 func lacks[T ~string](all []metav1.Condition, kind T) (bool, string) {
@@ -102,7 +122,7 @@ var nameChecks = []Check{
 	{
 		ID: "export-part", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Exports},
 		One: "a part of the export of %s is invalid and has no effect", Many: "parts of %d exports have no effect",
-		Do: report.Here("kubectl -n {namespace} edit serviceexport {name}"),
+		Do: report.Here(editExport),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			c := meta.FindStatusCondition(n.conditions(), string(mcsv1beta1.ServiceExportConditionValid))
 			if c == nil {
@@ -116,7 +136,7 @@ var nameChecks = []Check{
 		ID: "export-to", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Exports, snapshot.Leases},
 		One:  "the export of %s goes to a cluster that is no member",
 		Many: "%d exports go to clusters that are no members",
-		Do:   report.Here("kubectl -n {namespace} edit serviceexport {name}"),
+		Do:   report.Here(editExport),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			if n.Export == nil {
 				return false, ""
@@ -142,13 +162,13 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "not-imported", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records}, After: []string{"drift"},
-		One: "%s is not imported", Many: "%d names are not imported", Do: explain,
+		One: "%s is not imported", Many: "%d names are not imported",
 		Look: each(func(w *World, n *Name) (bool, string) { return notImported(n, hubv1alpha1.ConditionImported) }),
 	},
 	{
 		ID: "change-refused", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
 		After: []string{"drift"}, One: "the API server refuses a change of the import of %s",
-		Many: "%d imports are not as they are exported", Do: explain,
+		Many: "%d imports are not as they are exported",
 		Look: each(func(w *World, n *Name) (bool, string) {
 			for _, rec := range n.records {
 				c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
@@ -161,7 +181,7 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "endpoints-lost", Scope: Names, Level: report.Error, Needs: parts{snapshot.Records},
-		One: "endpoints of %s are not imported", Many: "endpoints of %d names are not imported", Do: explain,
+		One: "endpoints of %s are not imported", Many: "endpoints of %d names are not imported",
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return notImported(n, hubv1alpha1.ConditionEndpointsImported)
 		}),
@@ -209,7 +229,8 @@ var nameChecks = []Check{
 	},
 	{
 		ID: "no-endpoint-seen", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
-		One: "no endpoint of %s is ready, so connections fail", Many: "no endpoint of %d names is ready", Do: explain,
+		One: "no endpoint of %s is ready, so connections fail", Many: "no endpoint of %d names is ready",
+		Do: report.Here("kubectl -n {namespace} describe endpointslices -l " + mcsv1beta1.LabelServiceName + "={name}"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return !w.HasRead(snapshot.Records) && n.Import != nil && len(n.Import.Status.Clusters) > 0 &&
 				!slices.ContainsFunc(n.Slices, func(s *discoveryv1.EndpointSlice) bool {
@@ -220,12 +241,12 @@ var nameChecks = []Check{
 	{
 		ID: "no-preferred", Scope: Names, Level: report.Error, Needs: parts{snapshot.Imports, snapshot.Slices},
 		After: []string{"endpoints-lost"}, One: "the preference of %s selects no cluster with a ready endpoint",
-		Many: "the preferences of %d names select no cluster with a ready endpoint", Do: explain,
+		Many: "the preferences of %d names select no cluster with a ready endpoint",
 		Look: each(func(w *World, n *Name) (bool, string) {
 			ready := func(x Exporter) bool { return x.Ready > 0 }
 			return n.Imports() && !n.Headless() && slices.ContainsFunc(n.Exporters, ready) &&
 				!slices.ContainsFunc(n.Exporters, func(x Exporter) bool { return ready(x) && !x.Standby }), ""
-		}),
+		}, prefer),
 	},
 	{
 		ID: "exporter-idle", Scope: Names, Level: report.Warning, After: []string{"no-preferred"},
@@ -242,7 +263,7 @@ var nameChecks = []Check{
 	{
 		ID: "preference-unknown", Scope: Names, Level: report.Warning,
 		One:  "the preference of %s names a cluster that does not export it",
-		Many: "the preferences of %d names name clusters that do not export them", Do: explain,
+		Many: "the preferences of %d names name clusters that do not export them",
 		Look: each(func(w *World, n *Name) (bool, string) {
 			for _, tier := range clusterset.Tiers(n.Merged.Preference) {
 				id, ok := strings.CutPrefix(string(tier), "cluster=")
@@ -251,12 +272,11 @@ var nameChecks = []Check{
 				}
 			}
 			return false, ""
-		}),
+		}, prefer),
 	},
 	{
 		ID: "conflict", Scope: Names, Level: report.Warning, One: "the clusters disagree about %s",
-		Many: "the clusters disagree about %d names", Do: explain,
-		Look: each(func(_ *World, n *Name) (bool, string) { return disagree(n) }),
+		Many: "the clusters disagree about %d names", Look: each(disagree, agree),
 	},
 	{
 		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
@@ -329,18 +349,34 @@ func (w *World) idle(n *Name) Hit {
 	return h
 }
 
+// disputed returns the properties that the clusters disagree about, as far as all of them export to this cluster.
+func disputed(n *Name) []Property {
+	if len(n.Elsewhere) > 0 {
+		return nil
+	}
+	return slices.DeleteFunc(Properties(n.All, &n.Merged), func(p Property) bool { return len(p.Others) == 0 })
+}
+
+// agree returns the step that makes a cluster agree about the first of them: this one, or else the first that does not.
+func agree(w *World, n *Name) report.Step {
+	for _, p := range disputed(n) {
+		clusters := slices.Sorted(maps.Keys(p.Others))
+		if w.Member != nil && slices.Contains(clusters, w.Member.ID()) {
+			clusters[0] = w.Member.ID()
+		}
+		return w.in(clusters[0], "kubectl -n {namespace} edit "+p.kind+" {name}")
+	}
+	return report.Step{} // the page says what to do
+}
+
 // disagree reports whether the clusters disagree, with each cluster's value and the one in effect.
-func disagree(n *Name) (bool, string) {
+func disagree(_ *World, n *Name) (bool, string) {
 	if len(n.Conflicts) == 0 {
 		return false, ""
 	}
 	var out []string
-	if len(n.Elsewhere) == 0 {
-		for _, p := range Properties(n.All, &n.Merged) {
-			if len(p.Others) > 0 {
-				out = append(out, p.String())
-			}
-		}
+	for _, p := range disputed(n) {
+		out = append(out, p.String())
 	}
 	if len(out) == 0 {
 		for _, c := range n.Conflicts {

@@ -338,6 +338,7 @@ type Property struct {
 	Value  string            `json:"value"`
 	From   string            `json:"from"`
 	Others map[string]string `json:"others,omitempty"` // other values, by cluster
+	kind   string            // that has it, for kubectl
 }
 
 // String returns the value in effect, and the others with their clusters.
@@ -357,34 +358,36 @@ func (p *Property) Differing() string {
 // properties are those whose value in the oldest export wins.
 var properties = []struct {
 	name string
+	kind string // that has it, for kubectl
 	of   func(e *clusterset.Export) string
 }{
-	{"type", func(e *clusterset.Export) string { return string(e.Type) }},
-	{"sessionAffinity", func(e *clusterset.Export) string { return string(e.SessionAffinity) }},
-	{"sessionAffinityConfig", func(e *clusterset.Export) string {
+	{"type", "service", func(e *clusterset.Export) string { return string(e.Type) }},
+	{"sessionAffinity", "service", func(e *clusterset.Export) string { return string(e.SessionAffinity) }},
+	{"sessionAffinityConfig", "service", func(e *clusterset.Export) string {
 		if c := e.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 			return fmt.Sprintf("%ds", *c.ClientIP.TimeoutSeconds)
 		}
 		return ""
 	}},
-	{"internalTrafficPolicy", func(e *clusterset.Export) string { return string(e.InternalTrafficPolicy) }},
-	{"trafficDistribution", func(e *clusterset.Export) string { return e.TrafficDistribution }},
-	{"preference", func(e *clusterset.Export) string {
+	{"internalTrafficPolicy", "service",
+		func(e *clusterset.Export) string { return string(e.InternalTrafficPolicy) }},
+	{"trafficDistribution", "service", func(e *clusterset.Export) string { return e.TrafficDistribution }},
+	{"preference", "serviceexport", func(e *clusterset.Export) string {
 		if e.Preference == hubv1alpha1.PreferNone {
 			return ""
 		}
 		return string(e.Preference)
 	}},
-	{"preference-min-ready", func(e *clusterset.Export) string { return string(e.MinReady) }},
-	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
-	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
+	{"preference-min-ready", "serviceexport", func(e *clusterset.Export) string { return string(e.MinReady) }},
+	{"labels", "serviceexport", func(e *clusterset.Export) string { return pairs(e.Labels) }},
+	{"annotations", "serviceexport", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }
 
 // Properties returns those that have a value, or that differ.
 func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
 	oldest := &exports[0]
 	for _, r := range properties {
-		p := Property{Name: r.name, Value: r.of(oldest), From: oldest.Cluster}
+		p := Property{Name: r.name, Value: r.of(oldest), From: oldest.Cluster, kind: r.kind}
 		for i := range exports[1:] {
 			p.Differs(exports[i+1].Cluster, r.of(&exports[i+1]))
 		}
@@ -393,7 +396,7 @@ func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 		}
 	}
 	for _, port := range m.Ports {
-		p := Property{Name: "port", Value: PortText(port)}
+		p := Property{Name: "port", kind: "service"}
 		for i := range exports {
 			e := &exports[i]
 			served := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool {
@@ -405,9 +408,9 @@ func Properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 			case served < 0 && lost >= 0 && port.Name != "":
 				p.Differs(e.Cluster, PortText(e.Ports[lost]))
 			case served < 0:
-				p.Differs(e.Cluster, "not exposed")
-			case p.From == "":
-				p.From = e.Cluster
+				p.Differs(e.Cluster, "no such port")
+			case p.From == "": // its own words: the merge names a port that has no name, as tcp-80
+				p.From, p.Value = e.Cluster, PortText(e.Ports[served])
 			default:
 				p.Differs(e.Cluster, PortText(e.Ports[served]))
 			}

@@ -366,7 +366,7 @@ func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
 	if p := got["sessionAffinity None"]; p.From != "east" || p.Others["west"] != "ClientIP" {
 		t.Errorf("%+v", r.Properties)
 	}
-	if p := got["port admin 9000/TCP"]; p.From != "west" || p.Others["east"] != "not exposed" {
+	if p := got["port admin 9000/TCP"]; p.From != "west" || p.Others["east"] != "no such port" {
 		t.Errorf("%+v", r.Properties)
 	}
 }
