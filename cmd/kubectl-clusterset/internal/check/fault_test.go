@@ -351,12 +351,20 @@ var faults = []struct {
 	}, "x the hub differs from the manifests of this version: ValidatingAdmissionPolicy clusterset-records",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
 	{"all Pods of one cluster are down", all, func(s *snapshot.Snapshot) { s.Member.Slices[1] = slice("west", 0, 2) },
-		"! web.shop has no ready endpoint in some clusters: not ready in west",
+		"! web.shop has no ready endpoint in some clusters: none ready in west",
+		"in cluster west: kubectl clusterset explain web.shop"},
+	{"a selector that matches no Pod", all, func(s *snapshot.Snapshot) {
+		s.Member.Services[0].Selector = map[string]string{"tier": "front", "app": "wbe"}
+		s.Member.Slices = s.Member.Slices[1:]
+	}, "! web.shop has no ready endpoint in some clusters: none ready in east; no Pod here that has an address " +
+		"matches the Service's selector app=wbe,tier=front\n", "kubectl --context=east -n shop get pods --show-labels"},
+	{"another cluster has no Pod", all, func(s *snapshot.Snapshot) { s.Member.Slices = s.Member.Slices[:1] },
+		"! web.shop has no ready endpoint in some clusters: none ready in west\n",
 		"in cluster west: kubectl clusterset explain web.shop"},
 	{"all Pods are down", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
-	}, "x no cluster has a ready endpoint of web.shop, so connections fail: not ready in east, west",
-		"kubectl --context=east -n shop get pods"},
+	}, "x no cluster has a ready endpoint of web.shop, so connections fail: none ready in east, west",
+		"kubectl --context=east -n shop get pods --show-labels"},
 	{"the preference leaves out who is ready", all, func(s *snapshot.Snapshot) {
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 2, 0)
 		s.Member.Slices[1].Labels[endpoints.LabelStandby] = "true"
@@ -442,8 +450,8 @@ var faults = []struct {
 			condition("Held", "True", "Absent", "the record is gone"),
 		}
 		s.Member.Slices[0], s.Member.Slices[1] = slice("east", 0, 1), slice("west", 0, 2)
-	}, "x no cluster has a ready endpoint of web.shop, so connections fail: not ready in east; west is held: the " +
-		"record is gone", "kubectl --context=east -n shop get pods"},
+	}, "x no cluster has a ready endpoint of web.shop, so connections fail: none ready in east; west is held: the " +
+		"record is gone", "kubectl --context=east -n shop get pods --show-labels"},
 	{"the import has no VIP", all, func(s *snapshot.Snapshot) {
 		s.Member.Imports[0].Status.Conditions = []metav1.Condition{
 			condition("Ready", "False", "VIPRangeFull", "no address is free"),
@@ -627,7 +635,7 @@ func TestEndpointsThatTheVIPCannotUseServeNoName(t *testing.T) {
 		}
 		s.Member.Slices[0] = slice("east", 0, 1)
 		if got := text(views(s)["doctor"]); !strings.Contains(got, "x no cluster has a ready endpoint of web.shop, so "+
-			"connections fail: not ready in east; the VIP has no port or IP family of west\n") {
+			"connections fail: none ready in east; the VIP has no port or IP family of west\n") {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}

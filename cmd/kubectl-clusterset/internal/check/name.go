@@ -322,10 +322,10 @@ func (w *World) idle(n *Name) Hit {
 	h := Hit{On: n.String()}
 	var all []string
 	if none := n.idle(); len(none) > 0 {
-		all = append(all, "not ready in "+strings.Join(none, ", "))
+		all = append(all, "none ready in "+strings.Join(none, ", "))
 		h.Do = report.Here("kubectl clusterset explain {}").In(none[0])
 		if w.Member != nil && slices.Contains(none, w.Member.ID()) {
-			h.Do = report.Here("kubectl -n {namespace} get pods")
+			h.Do = report.Here("kubectl -n {namespace} get pods --show-labels")
 		}
 	}
 	for i := range n.Exporters {
@@ -339,6 +339,9 @@ func (w *World) idle(n *Name) Hit {
 			all = append(all, x.Cluster+" is held: "+x.Held)
 		} else if x.Ready > 0 && !n.takes(x) {
 			all = append(all, "the VIP has no port or IP family of "+x.Cluster)
+		} else if s := w.service(n.NamespacedName); x.Counted && x.Ready+x.NotReady == 0 && s != nil &&
+			len(s.Selector) > 0 && x.Cluster == w.Member.ID() {
+			all = append(all, "no Pod here that has an address matches the Service's selector "+pairs(s.Selector))
 		}
 	}
 	h.Detail = strings.Join(all, "; ")
@@ -482,6 +485,9 @@ func (w *World) namespace(n *Name) *snapshot.Namespace {
 }
 
 func (w *World) service(name types.NamespacedName) *snapshot.Service {
+	if w.Member == nil {
+		return nil
+	}
 	return facts.Find(w.Member.Services, func(s *snapshot.Service) bool {
 		return s.Namespace == name.Namespace && s.Name == name.Name
 	})

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -326,11 +327,11 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 			}
 			return err
 		},
-		DNS:   func(ctx context.Context) error { return r.dns(ctx, c) },
-		Drift: func(ctx context.Context) error { return r.drift(ctx, c) },
+		Services: func(ctx context.Context) error { return r.services(ctx, c) },
+		DNS:      func(ctx context.Context) error { return r.dns(ctx, c) },
+		Drift:    func(ctx context.Context) error { return r.drift(ctx, c) },
 	}
 	if r.Name != nil || r.Everything {
-		parts[Services] = func(ctx context.Context) error { return r.services(ctx, c) }
 		parts[Namespaces] = func(ctx context.Context) error { return r.namespaces(ctx, c) }
 	}
 	if r.Everything {
@@ -385,13 +386,17 @@ func (r *reader) ranges(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
+// others selects Services that are not the agent's, which are as many as imports.
+var others, _ = labels.Parse(derived.LabelManagedBy + "!=" + kube.Manager) // it is a selector
+
 func (r *reader) services(ctx context.Context, c *cluster.Cluster) error {
 	var all []corev1.Service
-	err := fetch(c, nil, &corev1.ServiceList{}, &all, r.here()...)(ctx)
+	only := append(r.here(), client.MatchingLabelsSelector{Selector: others})
+	err := fetch(c, nil, &corev1.ServiceList{}, &all, only...)(ctx)
 	for i := range all {
-		if s := &all[i]; !derived.Named(s.Name) {
-			r.Snapshot.Member.Services = append(r.Snapshot.Member.Services, Service{s.Namespace, s.Name, s.Spec.Type})
-		}
+		s := &all[i]
+		r.Snapshot.Member.Services = append(r.Snapshot.Member.Services,
+			Service{s.Namespace, s.Name, s.Spec.Type, s.Spec.Selector})
 	}
 	return err
 }

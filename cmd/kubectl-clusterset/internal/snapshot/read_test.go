@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -76,6 +78,21 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	r.reachHub(t.Context(), nil)
 	if why := r.Unread[OfHub].Why; !strings.HasSuffix(why, "a file of its own: name the hub with --hub-context") {
 		t.Error(why)
+	}
+}
+
+// TestStatusKnowsWhatServicesSelect: it says so of one without endpoints. Derived Services are the agent's.
+func TestStatusKnowsWhatServicesSelect(t *testing.T) {
+	selects := map[string]string{"app": "web"}
+	ours := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	ours.Spec.Selector = selects
+	agents := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web"),
+		Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
+	r.member(t.Context(), &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
+		WithObjects(ours, agents).Build()})
+	if got := r.Snapshot.Member.Services; len(got) != 1 || !maps.Equal(got[0].Selector, selects) {
+		t.Errorf("%v, %+v", got, r.Unread)
 	}
 }
 

@@ -125,6 +125,7 @@ type Service struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
 	Type      corev1.ServiceType `json:"type"`
+	Selector  map[string]string  `json:"selector,omitempty"`
 }
 
 // Namespace is what is read of a namespace.
