@@ -79,7 +79,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 			t.Fatal(err)
 		}
 		e.refused(t, c.want, join("--cluster-id", "taken")...)
-		e.ok(t, "evict", "taken", "--context", "hub")
+		e.ok(t, "evict", "--yes", "taken", "--context", "hub")
 	}
 	p := claim(map[string]string{"clusterset-dns.io/cluster-uid": "other"})
 	p.Finalizers = []string{"example.org/stays"}

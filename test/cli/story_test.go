@@ -73,7 +73,7 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	golden("join-renew", "join", "--context", "west", "--hub-context", "hub", "--renew")
 	golden("leave-dry-run", "leave", "--context", "west", "--hub-context", "hub", "--dry-run")
 	golden("join-renew-dry-run", "join", "--context", "west", "--hub-context", "hub", "--renew", "--dry-run")
-	golden("evict", "evict", "south", "--context", "hub")
+	golden("evict", "evict", "--yes", "south", "--context", "hub")
 	golden("evict-nobody", "evict", "south", "--context", "hub")
 
 	for _, c := range []string{"east", "west", "south"} {

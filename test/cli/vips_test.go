@@ -54,7 +54,7 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"first", "second"} {
-		e.ok(t, "evict", id, "--context", "hub")
+		e.ok(t, "evict", "--yes", id, "--context", "hub")
 	}
 	e.setVIPs(t, `{"mode": "shared", "pools": null}`)
 }

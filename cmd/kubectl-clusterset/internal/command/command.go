@@ -317,6 +317,16 @@ func (c choice[T]) Type() string {
 	return strings.Join(out, "|")
 }
 
+// asks adds the flag --yes to a command that asks.
+func (r *root) asks(cmd *cobra.Command, o *lifecycle.Options) {
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if o.Out = r.out; !*yes {
+			o.Confirm = cmd.InOrStdin()
+		}
+	}
+}
+
 // addDryRun adds the flag --dry-run. Without a value, it means client.
 func addDryRun(cmd *cobra.Command, d *cluster.DryRun) {
 	*d = cluster.DryRunNone

@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 )
 
 // TestWithoutAContextNoClusterIsAsked: clients would ask localhost.
@@ -44,6 +46,35 @@ func TestAMistypedContextIsSaidWithWhereTheyAreListed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "eest") || !strings.Contains(err.Error(), "\n  → ") ||
 			!strings.Contains(err.Error(), "kubectl config get-contexts") {
 			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// TestEvictAsksAsLeaveDoes.
+func TestEvictAsksAsLeaveDoes(t *testing.T) {
+	const profiles = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/clusterset/clusterprofiles"
+	const east = `{"kind": "ClusterProfile", "apiVersion": "multicluster.x-k8s.io/v1alpha1", "metadata": {"namespace":
+		"clusterset", "name": "east", "uid": "u", "resourceVersion": "1"}, "spec": {"clusterManager": {"name":
+		"clusterset-dns"}}}`
+	serve(t, map[string]string{
+		"/version": `{"gitVersion": "v1.36.0"}`,
+		"/api":     `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "multicluster.x-k8s.io",
+			"versions": [{"groupVersion": "multicluster.x-k8s.io/v1alpha1", "version": "v1alpha1"}]}]}`,
+		"/apis/multicluster.x-k8s.io/v1alpha1": `{"kind": "APIResourceList", "groupVersion":
+			"multicluster.x-k8s.io/v1alpha1", "resources": [{"name": "clusterprofiles", "kind": "ClusterProfile",
+			"namespaced": true}]}`,
+		profiles: `{"kind": "ClusterProfileList", "apiVersion": "multicluster.x-k8s.io/v1alpha1", "items": [` +
+			east + `]}`,
+	}, http.StatusNotFound)
+	for flag, asks := range map[string]bool{"--timeout=1s": true, "--yes": false} {
+		var out strings.Builder
+		cmd := New("v0.0.0-test", &out, io.Discard)
+		cmd.SetIn(strings.NewReader("")) // of no terminal
+		cmd.SetArgs([]string{"evict", "east", flag})
+		err := cmd.ExecuteContext(t.Context())
+		if errors.Is(err, cluster.ErrDeclined) != asks || strings.Contains(out.String(), "[y/N]") != asks {
+			t.Errorf("%s: %v\n%s", flag, err, &out)
 		}
 	}
 }

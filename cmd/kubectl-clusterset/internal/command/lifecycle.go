@@ -88,9 +88,8 @@ func (r *root) ofMember(cmd *cobra.Command, o *lifecycle.Options, dryRun cluster
 }
 
 func (r *root) leave() *cobra.Command {
-	o := lifecycle.LeaveOptions{Out: r.out}
+	var o lifecycle.LeaveOptions
 	var dryRun cluster.DryRun
-	var yes bool
 	cmd := &cobra.Command{
 		Use: "leave", Short: "Remove this cluster from its ClusterSet", Args: atMost(1),
 		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
@@ -108,14 +107,11 @@ command asks first. It also undoes an unfinished join.`,
 			if o.Member, err = r.ofMember(cmd, &o.Options, dryRun); err != nil {
 				return err
 			}
-			if !yes {
-				o.Confirm = cmd.InOrStdin()
-			}
 			return lifecycle.Leave(cmd.Context(), &o)
 		},
 	}
 	writes(cmd, &o.Options, &dryRun)
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	r.asks(cmd, &o.Options)
 	cmd.Flags().BoolVar(&o.Force, "force", false,
 		"the agent leaves without the hub; only if that is permanently lost, or this cluster is a clone")
 	return cmd
@@ -127,7 +123,7 @@ func newEvict(r *root) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "evict CLUSTER", Short: "Remove another member, such as one that is lost", Args: atMost(1),
 		Long: `Remove a member from the hub by its cluster ID, for example one that is permanently lost. It loses its
-credentials at once, and the other members lose its exports. The command does not ask.
+credentials at once, and the other members lose its exports. The command asks first.
 
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: "  kubectl clusterset evict east --hub-context hub",
@@ -144,5 +140,6 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 		},
 	}
 	writes(cmd, &o, &dryRun)
+	r.asks(cmd, &o)
 	return cmd
 }

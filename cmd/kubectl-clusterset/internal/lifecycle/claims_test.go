@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func inMemory(funcs interceptor.Funcs, objects ...client.Object) *cluster.Cluste
 // options say into a text.
 func options(hub *cluster.Cluster) (*Options, *strings.Builder) {
 	var said strings.Builder
-	return &Options{Hub: hub, HubNamespace: "blue", Timeout: 10 * time.Second,
+	return &Options{Hub: hub, HubNamespace: "blue", Timeout: 10 * time.Second, Out: io.Discard,
 		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}, &said
 }
 

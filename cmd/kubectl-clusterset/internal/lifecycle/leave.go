@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -35,10 +34,8 @@ const DefaultHubNamespace = "clusterset"
 
 type LeaveOptions struct {
 	Options
-	Member  *cluster.Cluster
-	Force   bool      // the agent leaves without the hub
-	Confirm io.Reader // the user's answer, of a member that is not leaving yet; nil to go on without it
-	Out     io.Writer // for the question
+	Member *cluster.Cluster
+	Force  bool // the agent leaves without the hub
 }
 
 // leave is the state of one run.
@@ -427,11 +424,16 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		_, err := fmt.Fprintf(o.DryRun, onHub, o.Hub.Name, o.HubNamespace, id)
 		return err
 	}
+	fmt.Fprintf(o.Out, "ClusterSet %s evicts its member %s: it loses its credentials at once, and the other clusters "+
+		"lose its exports.\n", o.HubNamespace, id)
+	if err := cluster.Confirm(ctx, o.Confirm, o.Out); err != nil {
+		return err
+	}
 	if err := o.giveUp(ctx, id, ""); err != nil {
 		return err
 	}
-	o.Say("if that cluster still exists, its imports stay until: %s",
-		o.Flags.OfHub().Here("kubectl clusterset leave --context MEMBER --hub-context=HUB"))
+	o.Say("if that cluster still exists, its imports stay until, %s",
+		o.Flags.OfHub().Step(report.Here(facts.Leave).In(id)))
 	return nil
 }
 

@@ -42,6 +42,8 @@ type Options struct {
 	Timeout      time.Duration
 	Say          cluster.Say
 	Flags        report.Flags // for commands in remedies
+	Confirm      io.Reader    // the answer of a user who lets a member leave or evicts one; nil to go on without it
+	Out          io.Writer    // for the question
 }
 
 // chooseNamespace sets HubNamespace unless it was given.

@@ -188,8 +188,7 @@ func TestWhoCannotFinishToLeaveIsRefusedFirst(t *testing.T) {
 			o, _ := options(inMemory(user(c.hub, nil, nil), profile("east", claim, "uid")))
 			member := inMemory(user(c.lacks, c.butNeeds, nil), there...)
 			member.Name, member.Config = "this cluster", &rest.Config{Host: server.URL}
-			var out strings.Builder
-			err := Leave(t.Context(), &LeaveOptions{Options: *o, Member: member, Out: &out})
+			err := Leave(t.Context(), &LeaveOptions{Options: *o, Member: member})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
