@@ -106,7 +106,7 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	dead.Stop()
 	away.Stop()
 	e.refused(t, []string{"members are: east"}, "evict", "nobody", "--context", "hub")
-	e.ok(t, "evict", "east", "--context", "hub")
+	e.ok(t, "evict", "--yes", "east", "--context", "hub")
 	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more,
 		func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
@@ -139,8 +139,8 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e.forget(t, "evicted")
 }
 
-// TestID3AnEvictedMemberIsTakenInAgain by a plain join, while its agent runs, as it is after a hub that was restored
-// to before it joined: id, import and VIP are as before, and join --renew says the way.
+// TestID3AnEvictedMemberIsTakenInAgain by join, also with --renew, while its agent runs, as it is after a hub that was
+// restored to before it joined: id, import and VIP are as before.
 func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	e := setUp(t)
 	e.eastExports(t, "again")
@@ -149,22 +149,22 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	if err := e.admin["west"].Get(t.Context(), web, before); err != nil {
 		t.Fatal(err)
 	}
-	e.ok(t, "evict", "west", "--context", "hub")
-	e.refused(t, []string{"to be a member again with its cluster ID and VIPs: "}, "join", "--renew", "--context",
-		"west", "--hub-context", "hub")
-	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout,
-		"the hub does not know this cluster as a member: it has no ClusterProfile west") {
-		t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)
-	}
-	e.ok(t, "join", "--context", "west", "--hub-context", "hub")
-	eventually(t, "west is a member, and its claim is used",
-		func(ctx context.Context) error { return e.healthy(ctx, "west") })
-	eventually(t, "web.again in west again",
-		func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) })
-	if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID ||
-		!slices.Equal(after.Spec.IPs, before.Spec.IPs) {
-		t.Errorf("the import was %s with %v, and is %s with %v: %v", before.UID, before.Spec.IPs, after.UID,
-			after.Spec.IPs, err)
+	for _, flag := range []string{"--wait", "--renew"} {
+		e.ok(t, "evict", "--yes", "west", "--context", "hub")
+		if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout,
+			"the hub does not know this cluster as a member: it has no ClusterProfile west") {
+			t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)
+		}
+		e.ok(t, "join", flag, "--context", "west", "--hub-context", "hub")
+		eventually(t, "west is a member, and its claim is used",
+			func(ctx context.Context) error { return e.healthy(ctx, "west") })
+		eventually(t, "web.again in west again",
+			func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) })
+		if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID ||
+			!slices.Equal(after.Spec.IPs, before.Spec.IPs) {
+			t.Errorf("join %s: the import was %s with %v, and is %s with %v: %v", flag, before.UID, before.Spec.IPs,
+				after.UID, after.Spec.IPs, err)
+		}
 	}
 	for _, c := range []string{"east", "west"} {
 		e.ok(t, "leave", "--yes", "--context", c, "--hub-context", "hub")

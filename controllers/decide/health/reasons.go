@@ -64,8 +64,8 @@ var Reasons = map[string]Reason{
 	"Refused": {Condition: "CredentialsValid", Command: renewCommand,
 		Means: "The token has expired, or the cluster was evicted, or the hub was restored to a time before it " +
 			"joined. Imports stay as they are; exports are not updated.",
-		Remedy: renew + ". If the hub has no ClusterProfile of this cluster: " + join + ", which keeps its ID, too."},
-	"NotUsed": {Condition: "CredentialsValid", Command: moveCommand,
+		Remedy: renew + ". If the hub was restored to a time before it joined: " + join + ", which keeps its ID, too."},
+	"NotUsed": {Condition: "CredentialsValid",
 		Means: "The address or certificate authority that the Secret `hub-kubeconfig` has now does not work. The " +
 			"agent keeps its earlier connection until it starts again; then this cluster is cut off.",
 		Remedy: "`" + moveCommand + "` with an address that works."},

@@ -74,7 +74,7 @@ The agent renews its token 24 times in its lifetime. If it has expired, use --re
 			"kubeconfig)")
 	flags.DurationVar(&o.TokenLifetime, "token-lifetime", 0,
 		"lifetime of the token and of its renewals, 10m to 24h (default: keep current; 24h on first join)")
-	flags.BoolVar(&o.Renew, "renew", false, "only replace the credentials of a member")
+	flags.BoolVar(&o.Renew, "renew", false, "only replace the credentials of a member, or of one that was evicted")
 	return cmd
 }
 

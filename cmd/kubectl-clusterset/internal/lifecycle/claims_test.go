@@ -100,23 +100,26 @@ func TestAClaimWithoutAnOwnerIsTheHubs(t *testing.T) {
 func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		renew   bool
+		evicted string // whom the hub says that it has evicted
 		leaving string
 		says    string
 	}{
-		"join": {false, "", ""},
-		"join --renew": {true, "",
+		"join": {false, "", "", ""},
+		"join --renew": {true, "west", "",
 			"its cluster ID and VIPs: kubectl clusterset join --hub-context=HUB; to remove what is left here: "},
-		"join --renew, to leave": {true, "true", "to remove what is left here: kubectl clusterset leave"},
+		"join --renew, to leave": {true, "east", "true", "to remove what is left here: kubectl clusterset leave"},
+		"join --renew, evicted":  {true, "east", "", ""},
 	} {
-		hub := inMemory(interceptor.Funcs{},
-			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+		blue := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+		blue.Status.Departed = []hubv1alpha1.Departure{{ClusterID: c.evicted, At: metav1.Now()}}
+		hub := inMemory(interceptor.Funcs{}, blue)
 		o, _ := options(hub)
 		set := &aboutv1beta1.ClusterProperty{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationLeaving: c.leaving}},
 			Spec:       aboutv1beta1.ClusterPropertySpec{Value: "blue"},
 		}
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
-			Renew: c.renew}, set: "blue"}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), Renew: c.renew},
+			set: "blue"}
 		j.state = state{uid: "uid", setProperty: set,
 			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
 		err := errors.Join(j.chooseID(t.Context()), j.readClusterSet(t.Context()), j.checkMembership(t.Context()))

@@ -65,7 +65,7 @@ type state struct {
 }
 
 // Join makes a cluster a member. It claims the cluster ID on the hub before it writes to the cluster. With Renew, it
-// replaces only the account's rights and the Secret.
+// replaces only the account's rights and the Secret, and the claim of a member that the hub has evicted.
 func Join(ctx context.Context, o *JoinOptions) error {
 	j := &join{JoinOptions: o}
 	if err := j.preflight(ctx); err != nil {
@@ -109,7 +109,7 @@ func (j *join) write(ctx context.Context) error {
 	steps := []func(context.Context) error{j.createClaim, j.applyAccount, j.applyPrerequisites, j.createID,
 		j.applyDeployment, j.writeCredentials}
 	if j.Renew {
-		steps = []func(context.Context) error{j.applyAccount, j.writeCredentials}
+		steps = []func(context.Context) error{j.createClaim, j.applyAccount, j.writeCredentials}
 	}
 	err := all(ctx, steps...)
 	if err == nil || errors.Is(err, errVoid) {
@@ -365,13 +365,17 @@ func (j *join) checkClaim(ctx context.Context) (err error) {
 	if j.claimed = p != nil; j.claimed {
 		return j.checkHolder(p)
 	}
-	if j.Renew {
+	if !j.Renew {
+		return nil
+	}
+	kept, err := leases(ctx, j.Member)
+	if err == nil && (j.leaving() || !facts.Departed(j.hubSet, j.ClusterID, kept)) {
 		return report.Fail("to be a member again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+
 			"; to remove what is left here: "+j.Flags.Here(facts.Leave), "%s has no ClusterProfile %s: this "+
 			"cluster was evicted, or the hub was restored from an earlier backup, or this is another hub", j.Hub.Name,
 			j.ClusterID)
 	}
-	return nil
+	return err
 }
 
 // checkHolder returns an error unless the claim is this cluster's.
@@ -488,7 +492,7 @@ func (j *join) printAll() error {
 	id := property(clusterset.PropertyID)
 	id.Object["spec"] = map[string]any{"value": j.ClusterID}
 	hub := j.hubSide
-	if j.Renew || j.claimed {
+	if j.claimed {
 		hub = without(hub, "ClusterProfile")
 	}
 	if !j.Renew && j.id == nil {
