@@ -13,18 +13,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/platform"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
-	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 const plugin = "multicluster"
 
 // installDNS is the step that brings all that DNS needs.
-func installDNS(w *World) report.Step {
-	if w.Member.DNS.Kept() != "" || deploy.Image(deploy.CoreDNS, w.Release) != "" {
-		return report.Here("kubectl clusterset dns install")
-	}
-	return report.Here(facts.InstallDNS)
-}
+var installDNS = report.Here(facts.InstallDNS)
 
 // edit is the step that changes the Corefile of the cluster's CoreDNS.
 func edit(w *World) report.Step {
@@ -77,7 +71,7 @@ var dnsChecks = []Check{
 			}
 			h := Hit{Detail: w.Member.DNSRefusal, Do: edit(w)}
 			if strings.Contains(h.Detail, "Unknown directive '"+plugin+"'") {
-				h.Do = installDNS(w)
+				h.Do = installDNS
 			}
 			return []Hit{h}
 		},
@@ -93,7 +87,7 @@ var dnsChecks = []Check{
 			if _, line := w.Member.Plugin(); line != nil {
 				return nil
 			}
-			h := Hit{Do: installDNS(w), Detail: "nothing in its Corefile is for it"}
+			h := Hit{Do: installDNS, Detail: "nothing in its Corefile is for it"}
 			b := c.For(dns.Zone, "53")
 			for i := range c.Blocks {
 				if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
@@ -147,7 +141,7 @@ var dnsChecks = []Check{
 			if change, _ := w.Member.DNS.Owner(); change != "" {
 				out[0].Detail += "; to restore it: " + change
 			} else {
-				out[0].Do = installDNS(w)
+				out[0].Do = installDNS
 			}
 			return out
 		},
@@ -160,7 +154,7 @@ var dnsChecks = []Check{
 			if line == nil || line.Option("kubeconfig") != nil || len(w.Member.DNSDrift) == 0 {
 				return nil
 			}
-			return []Hit{{Detail: strings.Join(w.Member.DNSDrift, ", "), Do: installDNS(w)}}
+			return []Hit{{Detail: strings.Join(w.Member.DNSDrift, ", "), Do: installDNS}}
 		},
 	},
 	{

@@ -7,6 +7,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
@@ -63,6 +65,10 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			if err != nil {
 				return err
 			}
+			agent, _ := run.Deployment(cmd.Context(), manifest.AgentDeployment) // without it --image may be required
+			if c := facts.Container(agent); c != nil {
+				w.Agent = c.Image
+			}
 			return run.Install(cmd.Context(), w)
 		},
 	}
@@ -71,7 +77,8 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 	cmd.Flags().BoolVar(&beside, "beside", false,
 		"run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
 	cmd.Flags().StringVar(&w.Image, "image", "",
-		"image of our CoreDNS, which the nodes must be able to pull (default: that of this version's release)")
+		"image of our CoreDNS, which the nodes must be able to pull (default: that of this version's release; without "+
+			"one, what is installed, or the one beside the agent's)")
 	cmd.MarkFlagsMutuallyExclusive("replace", "beside")
 	return cmd
 }

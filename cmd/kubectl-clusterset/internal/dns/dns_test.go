@@ -340,6 +340,24 @@ func TestWithoutAReleaseAnImageIsRequired(t *testing.T) {
 	}
 }
 
+// TestABuildWithoutAReleaseTakesTheImageBesideTheAgents, where docs/start.md pushes both, but keeps what is installed.
+func TestABuildWithoutAReleaseTakesTheImageBesideTheAgents(t *testing.T) {
+	for agent, want := range map[string]string{
+		"r.example:5000/x/clusterset-controller:v1-3-gabc":                  "r.example:5000/x/coredns:v1-3-gabc",
+		"clusterset-controller:dev":                                         "coredns:dev",
+		"r.example/clusterset-controller@sha256:" + strings.Repeat("a", 64): "", "r.example/mine:v1": "", "": "",
+	} {
+		s, err := Read(t.Context(), load(t, "testdata/kubeadm.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Install(s, Wanted{Agent: agent})
+		if (err == nil) != (want != "") || err == nil && p.Image != want {
+			t.Errorf("%q: %v, want %q; %v", agent, p, want, err)
+		}
+	}
+}
+
 // TestAnImageThatItsOwnerRestoresIsNotReplaced.
 func TestAnImageThatItsOwnerRestoresIsNotReplaced(t *testing.T) {
 	for _, name := range []string{"k3s", "rke2", "eks-addon", "aks", "gke", "openshift", "none"} {

@@ -36,8 +36,9 @@ const customKey = "clusterset.server"
 // Wanted is what the user asked for. Zero values mean that Install decides.
 type Wanted struct {
 	Mode    Mode   // by default what is installed, or what suits the platform
-	Image   string // by default Release, or what is installed
+	Image   string // by default Release, or what is installed, or the one beside the agent's
 	Release string // the image of this version's release, "" if this version is none
+	Agent   string // the image of the agent here, "" if it is not known
 	NoWait  bool   // nobody waits until the image has rolled out
 }
 
@@ -76,9 +77,8 @@ func Install(s *State, w Wanted) (*Plan, error) {
 	if installed != "" && installed != p.Mode {
 		return nil, report.Fail("first: "+s.flags.Here(uninstall), "our CoreDNS is installed with --%s", installed)
 	}
-	if p.Image = cmp.Or(w.Image, w.Release, s.Kept()); p.Image == "" {
-		return nil, report.Fail("--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages,
-			"this build of kubectl-clusterset has no released image")
+	if p.Image = cmp.Or(w.Image, w.Release, s.Kept(), w.sibling()); p.Image == "" {
+		return nil, facts.NoRelease()
 	}
 	if err := manifest.CheckImage(p.Image); err != nil {
 		return nil, err
@@ -107,6 +107,14 @@ func Install(s *State, w Wanted) (*Plan, error) {
 			"rolled out, and a Pod of the old image that restarts meanwhile would not start")
 	}
 	return p, nil
+}
+
+// sibling returns the image that docs/start.md has beside the agent's, or "".
+func (w *Wanted) sibling() string {
+	if repository, tag, ok := strings.Cut(w.Agent, "clusterset-controller:"); ok && !strings.Contains(tag, "@") {
+		return repository + "coredns:" + tag
+	}
+	return ""
 }
 
 // noteReverseNames says how to keep imported slices out of the cluster's own zone, if nobody restores the Corefile.

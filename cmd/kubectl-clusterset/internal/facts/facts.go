@@ -28,9 +28,14 @@ const (
 	Leave      = "kubectl clusterset leave --hub-context=HUB"
 	Doctor     = "kubectl clusterset doctor"
 	ScaleAgent = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas="
-	// InstallDNS names the image, which only a released version of this program knows by itself.
-	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
+	InstallDNS = "kubectl clusterset dns install"
 )
+
+// NoRelease returns the error that no image is known.
+func NoRelease() error {
+	return report.Fail("name one that the nodes can pull with --image; "+report.DocsImages,
+		"this build of kubectl-clusterset has no released image")
+}
 
 // Oldest is the oldest Kubernetes version that members and hubs may have.
 const Oldest = "1.32"

@@ -362,7 +362,7 @@ func TestABuildWithoutAReleaseNeedsAnImage(t *testing.T) {
 		if got != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "--image REGISTRY/clusterset-controller:VERSION") {
+		if err != nil && !strings.Contains(err.Error(), "\n  → name one that the nodes can pull with --image; ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

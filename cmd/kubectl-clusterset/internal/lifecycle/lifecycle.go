@@ -154,8 +154,7 @@ func (o *Options) image(runs *corev1.Container) (string, error) {
 	case o.Release != "":
 		return o.Release, nil
 	}
-	return "", report.Fail("--image REGISTRY/clusterset-controller:VERSION, one that the nodes can pull; "+
-		report.DocsImages, "this build of kubectl-clusterset has no released image")
+	return "", facts.NoRelease()
 }
 
 // all takes steps until one fails.

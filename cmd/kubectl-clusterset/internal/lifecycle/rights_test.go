@@ -139,7 +139,7 @@ func TestAnAdminOfTheNamespaceAloneIsAskedForTheImage(t *testing.T) {
 	o, _ := options(hub)
 	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}}
 	if err := j.render(t.Context()); err == nil || apierrors.IsForbidden(err) ||
-		!strings.Contains(err.Error(), "→ --image REGISTRY") {
+		!strings.Contains(err.Error(), "→ name one that the nodes can pull with --image") {
 		t.Errorf("%v", err)
 	}
 }
