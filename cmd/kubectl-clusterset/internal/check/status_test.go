@@ -38,9 +38,9 @@ func TestAHealthyClusterSetIsShown(t *testing.T) {
 	const want = `ClusterSet blue: 2 members, 1 name, 0 errors, 0 warnings
 
 MEMBERS
-  CLUSTER   JOINED   HEALTHY   EXPORTS   SEEN     ANSWERS   DNS       VERSION   KUBERNETES
-  east      True     True      1         1s ago   -         answers   v0.1.0    -            this cluster
-  west      True     True      1         1s ago   -         -         -         -
+  CLUSTER   STATE   EXPORTS   SEEN     FROM HERE   DNS       VERSION   KUBERNETES
+  east      live    1         1s ago   -           answers   v0.1.0    -            this cluster
+  west      live    1         1s ago   -           -         -         -
 
 NAMES
   NAME       TYPE           EXPORTED BY (ready endpoints)   CONFLICTS   IMPORTED HERE
@@ -214,10 +214,27 @@ func TestTheDNSColumnShowsWhatIsNow(t *testing.T) {
 	}
 }
 
+// TestTheStateOfAMemberIsOneWord: whether it has joined, renews its Lease, and says that it is ready.
+func TestTheStateOfAMemberIsOneWord(t *testing.T) {
+	for want, of := range map[string][3]metav1.ConditionStatus{"joining": {"False", "Unknown", "Unknown"},
+		"not live": {"True", "Unknown", "False"}, "not ready": {"True", "True", "False"},
+		"live": {"True", "True", "Unknown"}} {
+		s := healthy(t)
+		says := append(s.Hub.Profiles[1].Status.Conditions, condition("MemberReady", "", "NotServed", "no DNS"))
+		for i, status := range of {
+			says[i].Status = status
+		}
+		s.Hub.Profiles[1].Status.Conditions = says
+		if _, got := shown(s, false); !strings.Contains(strings.Join(strings.Fields(got), " "), " west "+want+" 1 ") {
+			t.Errorf("no %q\n%s", want, got)
+		}
+	}
+}
+
 // TestF4WhetherMembersAnswerIsShown, or what else is known of them here.
 func TestF4WhetherMembersAnswerIsShown(t *testing.T) {
 	for state, want := range map[reach.State]string{
-		reach.Answers: "answers", reach.Serving: "serving", reach.Silent: "silent", reach.Unreachable: "unreachable",
+		reach.Answers: "reached", reach.Serving: "serving", reach.Silent: "silent", reach.Unreachable: "unreachable",
 		reach.Unknown: "-",
 	} {
 		s := healthy(t)

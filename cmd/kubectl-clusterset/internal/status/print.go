@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 // rows is how many names are shown, unless all are asked for.
@@ -29,7 +32,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for _, why := range r.Failed {
 		report.Note(out, "?", why, "")
 	}
-	columns := strings.Split("CLUSTER JOINED HEALTHY EXPORTS SEEN ANSWERS DNS VERSION KUBERNETES ", " ")
+	columns := strings.Split("CLUSTER,STATE,EXPORTS,SEEN,FROM HERE,DNS,VERSION,KUBERNETES,", ",")
 	if wide {
 		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}
@@ -183,6 +186,19 @@ func headline(out io.Writer, r *Report) string {
 	return set + ": " + strings.Join(parts, ", ")
 }
 
+// state returns what the conditions of its ClusterProfile say, the first that lacks alone.
+func (m *MemberRow) state() string {
+	switch no := string(metav1.ConditionFalse); {
+	case m.Joined == no:
+		return "joining"
+	case m.Healthy != string(metav1.ConditionTrue):
+		return "not live"
+	case m.Ready == no:
+		return "not ready"
+	}
+	return "live"
+}
+
 func (m *MemberRow) row(wide bool, now time.Time) []string {
 	seen, here := "never", ""
 	if m.LastSeen != nil {
@@ -191,8 +207,9 @@ func (m *MemberRow) row(wide bool, now time.Time) []string {
 	if m.Here {
 		here = "this cluster"
 	}
-	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen,
-		strings.ToLower(cmp.Or(m.Reach, "-")), cmp.Or(m.DNS, "-"), cmp.Or(m.Version, "-"), cmp.Or(m.Kubernetes, "-")}
+	from := map[string]string{"": "-", string(reach.Answers): "reached"}[m.Reach] // DNS answers
+	out := []string{m.Cluster, m.state(), strconv.Itoa(m.Exports), seen, cmp.Or(from, strings.ToLower(m.Reach)),
+		cmp.Or(m.DNS, "-"), cmp.Or(m.Version, "-"), cmp.Or(m.Kubernetes, "-")}
 	if wide {
 		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))
 	}

@@ -46,6 +46,7 @@ type MemberRow struct {
 	Cluster    string     `json:"cluster"`
 	Joined     string     `json:"joined"`
 	Healthy    string     `json:"healthy"`
+	Ready      string     `json:"ready"`
 	Kubernetes string     `json:"kubernetes,omitempty"`
 	Version    string     `json:"version,omitempty"` // of the agent here
 	DNS        string     `json:"dns,omitempty"`     // answers, fails, not installed, or "" if that is not known
@@ -233,6 +234,7 @@ func members(w *check.World, here *Here) (out []MemberRow) {
 			Cluster: p.Name, Since: p.CreationTimestamp.Time, Kubernetes: p.Status.Version.Kubernetes,
 			Joined:  condition(p, inventoryv1alpha1.ConditionJoined),
 			Healthy: condition(p, inventoryv1alpha1.ConditionControlPlaneHealthy),
+			Ready:   condition(p, inventoryv1alpha1.ConditionMemberReady),
 			Here:    w.Member != nil && w.Member.Set() != "" && w.Member.ID() == p.Name,
 		}
 		// Of other members, the hub shows only the first thing that they lack.
