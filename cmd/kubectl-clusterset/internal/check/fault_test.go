@@ -479,12 +479,13 @@ var faults = []struct {
 	{"nobody exports the name", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil
-	}, "x no export of web.shop is seen here", ""},
+	}, "x no export of web.shop is seen here", "kubectl clusterset --context=east status -o name"},
 	{"the ClusterSet excludes the namespace", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records, s.Member.Services = nil, nil
 		s.Hub.Sets[0].Spec.Namespaces.Deny = []string{"shop"}
-	}, "x no export of web.shop is seen here: the ClusterSet excludes namespace shop", ""},
+	}, "x no export of web.shop is seen here: the ClusterSet excludes namespace shop",
+		"kubectl clusterset --context=east status -o name"},
 	{"the Service here is not exported", onlyAsk, func(s *snapshot.Snapshot) {
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Records = nil

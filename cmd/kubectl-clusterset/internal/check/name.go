@@ -525,6 +525,9 @@ func notExported(w *World) []Hit {
 			}
 		}
 	}
+	if len(h.Do.Argv) == 0 { // without a namespace, it is that of the context
+		h.Do = report.Here("kubectl clusterset status -o name")
+	}
 	return []Hit{h}
 }
 

@@ -73,7 +73,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 				sub.GroupID = g.title
 			}
 		}
-		if !slices.Contains([]string{"explain", "export", "verify", "dns"}, sub.Name()) {
+		if !slices.Contains([]string{"export", "verify", "dns"}, sub.Name()) {
 			flags := sub.Flags()
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")

@@ -50,6 +50,17 @@ func TestAMistypedContextIsSaidWithWhereTheyAreListed(t *testing.T) {
 	}
 }
 
+// TestExplainTakesTheHub as status and doctor do.
+func TestExplainTakesTheHub(t *testing.T) {
+	serve(t, map[string]string{"/version": `{"gitVersion": "v1.36.0"}`}, http.StatusNotFound)
+	var out strings.Builder
+	cmd := New("v0.0.0-test", &out, io.Discard)
+	cmd.SetArgs([]string{"explain", "web.shop", "--hub-context=east"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "web.shop.svc.") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
 // TestEvictAsksAsLeaveDoes.
 func TestEvictAsksAsLeaveDoes(t *testing.T) {
 	const profiles = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/clusterset/clusterprofiles"

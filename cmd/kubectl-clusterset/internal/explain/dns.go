@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 )
@@ -56,6 +58,8 @@ func readDNS(w *check.World) (d server) {
 	case kubernetes:
 		doubt("the option multicluster of the plugin kubernetes answers %s here, and ClusterSetIP names only in part",
 			dns.Zone)
+	case w.Says(hubv1alpha1.ConditionDNSAnswers) == metav1.ConditionTrue: // as by Pods with an earlier Corefile
+		doubt("nothing in the Corefile is for %s, which the cluster's DNS answered when the agent asked last", dns.Zone)
 	default:
 		d.notServed, d.hidden = true, true
 	}

@@ -4,8 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // TestANameThatTheCorefileHidesDoesNotExist: an import is no answer where CoreDNS is not told to serve it.
@@ -76,6 +79,19 @@ func TestANameThatTheCorefileHidesDoesNotExist(t *testing.T) {
 				t.Errorf("printed:\n%s", text(&r))
 			}
 		})
+	}
+}
+
+// TestWhatDNSAnswersWithoutTheCorefileIsAnswered: Pods may run an earlier one, and the agent asks them.
+func TestWhatDNSAnswersWithoutTheCorefileIsAnswered(t *testing.T) {
+	f := member()
+	f.Lacks = []snapshot.Part{snapshot.Agent, snapshot.Drift, snapshot.Secret}
+	f.Corefile = ".:53 {\n kubernetes cluster.local\n}\n"
+	f.Membership.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionDNSAnswers, Status: "True"}}
+	r := f.explain()
+	if r.Outcome != explain.Success || len(r.Findings) > 0 || !strings.Contains(text(&r), "? as far as known: nothing "+
+		"in the Corefile is for clusterset.local, which the cluster's DNS answered when the agent asked last") {
+		t.Errorf("%s", text(&r))
 	}
 }
 
