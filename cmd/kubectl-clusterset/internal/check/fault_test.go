@@ -153,8 +153,8 @@ var faults = []struct {
 			"meta.helm.sh/release-namespace": "clusterset-dns"}
 		s.Member.BesideDrift = []string{"ClusterRole clusterset-dns:coredns is missing"}
 	}, "x our CoreDNS beside the cluster's DNS does not run as it should: Deployment coredns: 0 of 2 new replicas " +
-		"are available; ClusterRole clusterset-dns:coredns is missing; to restore it: helm upgrade dns CHART " +
-		"-n clusterset-dns",
+		"are available; ClusterRole clusterset-dns:coredns is missing; to restore it: upgrade Helm release " +
+		"clusterset-dns/dns",
 		"kubectl --context=east -n clusterset-dns describe deployment coredns"},
 	{"the agent says that DNS fails, and the Corefile is right", all, func(s *snapshot.Snapshot) {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")

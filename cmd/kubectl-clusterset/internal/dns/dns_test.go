@@ -1321,7 +1321,7 @@ func TestWhatOthersAppliedIsTheirsToUninstall(t *testing.T) {
 // TestWhatOthersAppliedIsTheirsToChange, and the cluster's DNS forwards the zone to it.
 func TestWhatOthersAppliedIsTheirsToChange(t *testing.T) {
 	for mark, change := range map[string]string{
-		"meta.helm.sh/release-name":      "helm upgrade dns CHART -n releases",
+		"meta.helm.sh/release-name":      "upgrade Helm release releases/dns",
 		"helm.toolkit.fluxcd.io/name":    "edit HelmRelease flux-system/dns",
 		"argocd.argoproj.io/tracking-id": "edit the source of dns in Argo CD, Flux or kapp",
 	} {

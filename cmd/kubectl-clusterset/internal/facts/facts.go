@@ -133,8 +133,8 @@ func Release(o metav1.Object) (change, remove string) {
 		name = "HelmRelease " + by["helm.toolkit.fluxcd.io/namespace"] + "/" + name
 		return "edit " + name, "delete " + name
 	}
-	if name, in := a["meta.helm.sh/release-name"], " -n "+a["meta.helm.sh/release-namespace"]; name != "" {
-		return "helm upgrade " + name + " CHART" + in, "helm uninstall " + name + in
+	if name, in := a["meta.helm.sh/release-name"], a["meta.helm.sh/release-namespace"]; name != "" {
+		return "upgrade Helm release " + in + "/" + name, "helm uninstall " + name + " -n " + in
 	}
 	return "", ""
 }
