@@ -2,7 +2,6 @@ package check_test
 
 import (
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
@@ -116,45 +113,19 @@ func TestADualStackPodIsOneEndpoint(t *testing.T) {
 	}
 }
 
-// vips is a ServiceCIDR for VIPs.
-func vips(name, text string, deleted bool) networkingv1.ServiceCIDR {
-	c := networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{
-		Name:   name,
-		Labels: map[string]string{ipam.LabelVIPs: ipam.Shared},
-	}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{text}}}
-	c.Status.Conditions = []metav1.Condition{
-		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue},
-	}
-	if deleted {
-		at := metav1.NewTime(now)
-		c.DeletionTimestamp = &at
-	}
-	return c
-}
-
-func TestV6StateOfTheRanges(t *testing.T) {
-	s := healthy(t)
-	s.Member.CIDRs = []networkingv1.ServiceCIDR{vips("vips", "10.200.0.0/28", true)}
-	s.Member.Addresses = []netip.Addr{netip.MustParseAddr("10.200.0.1"), netip.MustParseAddr("10.200.0.2")}
-	if _, got := shown(s, false); !strings.Contains(strings.Join(strings.Fields(got), " "),
-		"10.200.0.0/28 vips being deleted 2 12") {
-		t.Error(got)
-	}
-}
-
 // TestNothingIsShownOfWhatWasNotRead, but why. What nobody named, and what is not there, has not failed.
 func TestNothingIsShownOfWhatWasNotRead(t *testing.T) {
 	s := healthy(t)
-	s.Member.Imports, s.Member.CIDRs = nil, []networkingv1.ServiceCIDR{vips("vips", "10.200.0.0/28", false)}
+	s.Member.Imports = nil
 	s.Unread = map[snapshot.Part]snapshot.Lack{
-		snapshot.Imports: {Why: "timeout"}, snapshot.Ranges: {Why: "listing ipaddresses failed"},
+		snapshot.Imports: {Why: "timeout"}, snapshot.Ranges: {Why: "listing servicecidrs failed"},
 		snapshot.HubAdmin: {Why: snapshot.NotNamed}, snapshot.Corefile: {Why: snapshot.NoCoreDNS},
 	}
 	_, got := shown(s, false)
-	const want = "\n? reading servicecidrs failed: listing ipaddresses failed\n" +
+	const want = "\n? reading servicecidrs failed: listing servicecidrs failed\n" +
 		"? reading serviceimports failed: timeout\n"
 	if !strings.Contains(got, want) || strings.Count(got, "?") != 2 || strings.Contains(got, "IMPORTED HERE") ||
-		strings.Contains(got, "RANGES") || !strings.Contains(got, "\nIn cluster east: 1 export, imports not known; ") {
+		!strings.Contains(got, "\nIn cluster east: 1 export, imports not known; ") {
 		t.Error(got)
 	}
 	asked := check.See(s, &web)

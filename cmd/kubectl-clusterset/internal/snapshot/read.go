@@ -180,7 +180,7 @@ func direct(c *cluster.Cluster) *cluster.Cluster {
 }
 
 // unscoped are the kinds that are in no namespace.
-var unscoped = strings.Fields("Node Namespace ClusterProperty Membership ServiceCIDR IPAddress ClusterRole " +
+var unscoped = strings.Fields("Node Namespace ClusterProperty Membership ServiceCIDR ClusterRole " +
 	"ClusterRoleBinding ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding DNS")
 
 func mapper(scheme *runtime.Scheme) meta.RESTMapper {
@@ -314,7 +314,7 @@ func (r *reader) member(ctx context.Context, c *cluster.Cluster) {
 		},
 		Records: fetch(c, &unserved[2], &hubv1alpha1.ServiceExportRecordList{}, &m.Records, in(kube.SystemNamespace)),
 		Slices:  func(ctx context.Context) error { return r.slices(ctx, c) },
-		Ranges:  func(ctx context.Context) error { return r.ranges(ctx, c) },
+		Ranges:  fetch(c, nil, &networkingv1.ServiceCIDRList{}, &m.CIDRs), // they exist since Kubernetes 1.33
 		Nodes: func(ctx context.Context) error {
 			var nodes []corev1.Node
 			err := fetch(c, nil, &corev1.NodeList{}, &nodes)(ctx)
@@ -370,19 +370,6 @@ func (r *reader) slices(ctx context.Context, c *cluster.Cluster) error {
 	m.Outside = slices.DeleteFunc(m.Outside, func(s discoveryv1.EndpointSlice) bool {
 		return s.Labels[discoveryv1.LabelManagedBy] != kube.Manager
 	})
-	return err
-}
-
-// ranges reads the ServiceCIDRs, which exist since Kubernetes 1.33, and the addresses in use.
-func (r *reader) ranges(ctx context.Context, c *cluster.Cluster) error {
-	m, used := r.Snapshot.Member, []networkingv1.IPAddress{}
-	err := errors.Join(fetch(c, nil, &networkingv1.ServiceCIDRList{}, &m.CIDRs)(ctx),
-		fetch(c, nil, &networkingv1.IPAddressList{}, &used)(ctx))
-	for i := range used {
-		if a, err := netip.ParseAddr(used[i].Name); err == nil {
-			m.Addresses = append(m.Addresses, a)
-		}
-	}
 	return err
 }
 

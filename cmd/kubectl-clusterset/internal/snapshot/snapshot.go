@@ -26,7 +26,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
@@ -109,7 +108,6 @@ type Member struct {
 	Namespaces  []Namespace                       `json:"namespaces,omitempty"`
 	PodRanges   []netip.Prefix                    `json:"podRanges,omitempty"`
 	CIDRs       []networkingv1.ServiceCIDR        `json:"cidrs,omitempty"`
-	Addresses   []netip.Addr                      `json:"addresses,omitempty"` // of Services
 	Credentials *Credentials                      `json:"credentials,omitempty"`
 	DNS         dns.State                         `json:"dns"`
 	DNSPods     []corev1.Pod                      `json:"dnsPods,omitempty"`
@@ -215,15 +213,6 @@ func (m *Member) Place() clusterset.Place {
 		out.Properties[m.Properties[i].Name] = m.Properties[i].Spec.Value
 	}
 	return out
-}
-
-// Usages returns a member's ranges for VIPs and how much of them is allocated; nothing if not all of that was read.
-func (s *Snapshot) Usages() []ipam.Usage {
-	if !s.HasRead(Ranges) {
-		return nil
-	}
-	ranges, _ := ipam.AllRanges(s.Member.CIDRs) // the agent reports invalid ones in Events
-	return ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return !r.VIPs }), s.Member.Addresses)
 }
 
 // Lease returns a member's Lease, or nil.

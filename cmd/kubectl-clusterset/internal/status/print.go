@@ -65,7 +65,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		}
 		fmt.Fprintln(out, versions)
 	}
-	if r.Here != nil {
+	if r.Here != nil && r.Cluster != "" {
 		printHere(out, r, now)
 	}
 }
@@ -150,15 +150,6 @@ func (x *ExporterCell) String() string {
 
 func printHere(out io.Writer, r *Report, now time.Time) {
 	h := r.Here
-	var ranges [][]string
-	for _, x := range h.Ranges {
-		ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.State, strconv.FormatUint(x.Allocated, 10),
-			strconv.FormatUint(x.Available, 10)})
-	}
-	report.Table(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "STATE", "ALLOCATED", "FREE"}, ranges)
-	if r.Cluster == "" {
-		return
-	}
 	imports := report.Number(h.Imports, "import") + " with " + report.Number(h.VIPs, "IP")
 	if h.Unread {
 		imports = "imports not known"

@@ -19,7 +19,6 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/health"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -105,17 +104,7 @@ type Here struct {
 	DNS     string     `json:"dns,omitempty"`
 	Version string     `json:"version,omitempty"` // of the agent
 	DNSTag  string     `json:"dnsVersion,omitempty"`
-	Ranges  []Range    `json:"ranges,omitempty"`
 	HubSeen *time.Time `json:"hubSeen,omitempty"` // when the agent last renewed its Lease
-}
-
-// Range is one for VIPs.
-type Range struct {
-	ServiceCIDR string `json:"serviceCIDR"`
-	Range       string `json:"range"`
-	State       string `json:"state"`
-	Allocated   uint64 `json:"allocated"`
-	Available   uint64 `json:"available"`
 }
 
 func Examine(w *check.World, results []check.Result) Report {
@@ -180,10 +169,6 @@ func (r *Report) set(h *snapshot.Hub) {
 	}
 }
 
-var states = map[ipam.State]string{
-	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Terminating: "being deleted",
-}
-
 func here(w *check.World, results []check.Result) *Here {
 	m := w.Member
 	h := &Here{Exports: len(m.Exports), Version: facts.Version(m.Agent), DNS: dnsHere(w, results),
@@ -192,12 +177,6 @@ func here(w *check.World, results []check.Result) *Here {
 		if imp := &m.Imports[i]; kube.Manages(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
 		}
-	}
-	for _, u := range w.Usages() {
-		h.Ranges = append(h.Ranges, Range{
-			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
-			Allocated: u.Allocated, Available: u.Available,
-		})
 	}
 	if at, _, ok := facts.HubSeen(m.Leases, m.Now); ok {
 		h.HubSeen = &at
