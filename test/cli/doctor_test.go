@@ -249,9 +249,6 @@ var (
 			plant: `east delete clusterrolebinding clusterset-dns:agent`},
 		{what: "ClusterRoleBinding clusterset-dns:agent-membership is missing",
 			plant: `east delete clusterrolebinding clusterset-dns:agent-membership`},
-		{what: "no JSON Web Token", plant: `east -n clusterset-system patch secret hub-kubeconfig -p '` +
-			`{"stringData": {"token": "nonsense"}}'`},
-		{what: "there is no Secret", plant: `east -n clusterset-system delete secret hub-kubeconfig`},
 		{what: "ClusterRoleBinding clusterset-dns:coredns is missing",
 			plant: `east delete clusterrolebinding clusterset-dns:coredns`, undo: `east apply -k deploy/coredns`},
 		{what: "does not answer clusterset.local", plant: corefile(".:53 {\n kubernetes cluster.local\n reload\n}"),
@@ -297,6 +294,8 @@ hub -n clusterset delete serviceexportrecords --all`, undo: `hub -n clusterset d
 			plant: `east -n clusterset-system scale deployment clusterset-controller --replicas=0`},
 		{what: "the agent is not there",
 			plant: `east -n clusterset-system delete deployment clusterset-controller`},
+		{what: "The hub refuses the agent's token", plant: `east -n clusterset-system patch secret ` +
+			`hub-kubeconfig -p '{"stringData": {"token": "nonsense"}}'`},
 		{what: "The hub does not let this member read or write",
 			plant: `hub -n clusterset delete rolebinding mcs-east`},
 		{what: "create serviceaccounts/token", plant: `hub -n clusterset delete rolebinding mcs-east:token`},

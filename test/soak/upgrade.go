@@ -258,8 +258,8 @@ func (w *world) examined(ctx context.Context, by release, m *member) {
 	}
 }
 
-// findings are those of a report of doctor, without those on credentials, which agents of the laboratory have from a
-// file, and on names about which its users disagree.
+// findings are those of a report of doctor, without those on names about which the laboratory's users disagree, and of
+// the baseline's doctor on credentials, which its agents have from a file.
 func findings(report string) (out []string, err error) {
 	var doctor struct {
 		Outcomes []struct {

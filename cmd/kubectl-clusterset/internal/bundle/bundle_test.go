@@ -106,7 +106,8 @@ func TestWhatLooksLikeACredentialIsReplaced(t *testing.T) {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
-	const sound = `started, and the Secret hub-kubeconfig is there, "https://hub.example:6443","by":"x@y"`
+	const sound = `the key token of Secret hub-kubeconfig cannot be used (no JSON Web Token), "by":"x@y"` +
+		"https://hub.example:6443"
 	if got := string(Redact([]byte(sound))); got != sound {
 		t.Error(got)
 	}

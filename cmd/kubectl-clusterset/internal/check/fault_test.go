@@ -79,7 +79,7 @@ var faults = []struct {
 	step  string // "" for the link alone
 }{
 	{"a cluster that has not joined", all, func(s *snapshot.Snapshot) {
-		s.Member.Properties, s.Member.Agent, s.Member.Credentials, s.Member.Leases = nil, nil, nil, nil
+		s.Member.Properties, s.Member.Agent, s.Member.Leases = nil, nil, nil
 		s.Member.Records, s.Member.Imports, s.Member.Slices, s.Hub = nil, nil, nil, nil
 		s.Member.Exports[0].Status.Conditions = nil
 		s.Member.Membership.Status.Conditions = nil
@@ -241,8 +241,11 @@ var faults = []struct {
 		}
 	}, "x the hub does not know this cluster as a member: it has no ClusterProfile east",
 		"kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
-	{"the Secret is gone", all, func(s *snapshot.Snapshot) { s.Member.Credentials = nil },
-		"x the agent's credentials for the hub cannot be used: there is no Secret clusterset-system/hub-kubeconfig",
+	{"the Secret is gone", all, func(s *snapshot.Snapshot) {
+		state(s, "NoCredentials", "The credentials for the hub cannot be read: there is no Secret hub-kubeconfig")
+		s.HubNamed, s.Hub = false, nil
+		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "there is no Secret"}
+	}, "x The credentials for the hub cannot be read: there is no Secret hub-kubeconfig",
 		"kubectl clusterset --context=east join --renew --hub-context=hub --hub-namespace=blue"},
 	{"the agent lacks a right", all, func(s *snapshot.Snapshot) {
 		s.Member.Drift = []string{"ClusterRoleBinding clusterset-dns:agent is missing"}
@@ -279,7 +282,7 @@ var faults = []struct {
 		"kubectl clusterset --context=east leave --hub-context=hub --hub-namespace=blue"},
 	{"contexts swapped", notName, func(s *snapshot.Snapshot) {
 		s.HubHere, s.Member.Agent = []string{"blue"}, nil
-		s.Member.Properties, s.Member.Leases, s.Member.Credentials = nil, nil, nil
+		s.Member.Properties, s.Member.Leases = nil, nil
 		s.Member.Membership.Status.Conditions, s.Member.DNS = nil, dns.State{}
 		s.Member.Exports, s.Member.Imports, s.Member.Slices, s.Member.Records = nil, nil, nil, nil
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
@@ -595,7 +598,7 @@ func TestCredentialsOfTheAgentsOwnAreHealthy(t *testing.T) {
 	s := healthy(t)
 	s.Member.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent",
 		"--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-kubeconfig=/vault/hub"}
-	s.Member.Credentials, s.HubNamed, s.Hub = nil, false, nil
+	s.HubNamed, s.Hub = false, nil
 	s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "the agent reads its credentials from a file of its own"}
 	for command, found := range views(s) {
 		if len(found) > 0 {

@@ -21,7 +21,6 @@ import (
 // Steps of several checks.
 var (
 	join     = report.Here(facts.Join)
-	renew    = report.Here("kubectl clusterset join --renew --hub-context=HUB")
 	initHub  = report.Here(facts.Init)
 	agentLog = report.Here("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50")
 	hubLog   = report.AtHub("kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50")
@@ -149,22 +148,6 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "credentials", Scope: Member, Level: report.Error, Needs: parts{snapshot.Secret, snapshot.Properties},
-		After: []string{"no-member", "not-on-hub"}, One: "the agent's credentials for the hub cannot be used",
-		Do: renew,
-		Look: func(w *World) []Hit {
-			c := w.Member.Credentials
-			switch {
-			case w.Member.Set() == "" || w.states(reasons(hubv1alpha1.ConditionCredentialsValid)...),
-				facts.OwnCredentials(w.Member.Agent) != "":
-				return nil
-			case c == nil:
-				return one(true, "there is no Secret clusterset-system/%s", clusterset.SecretHub)
-			}
-			return one(c.Problem != "", "Secret clusterset-system/%s: %s", clusterset.SecretHub, c.Problem)
-		},
-	},
-	{
 		ID: "version-skew", Scope: Member, Level: report.Warning, Needs: parts{snapshot.Agent},
 		One: "the agent's version and this program's are too far apart",
 		Look: func(w *World) []Hit {
@@ -214,7 +197,7 @@ var unreached = slices.DeleteFunc(reasons(hubv1alpha1.ConditionHubReachable, hub
 func (w *World) HubUnread(results []Result) string {
 	lack, m := w.Unread[snapshot.OfHub], w.Member
 	said := slices.ContainsFunc(results, func(r Result) bool {
-		return len(r.Finding) > 0 && (r.ID == "hub-unread" || r.ID == "credentials" || slices.Contains(unreached, r.ID))
+		return len(r.Finding) > 0 && (r.ID == "hub-unread" || slices.Contains(unreached, r.ID))
 	})
 	named := w.HubNamed || w.HasRead(snapshot.Secret) && (m.Set() != "" || m.Agent != nil)
 	if said || !named || lack.Right != "" {
@@ -238,7 +221,7 @@ var lateChecks = []Check{
 			if out[0].Alone = w.HubNamed; w.HubNamed {
 				return out
 			}
-			out[0].After = []string{"credentials", "RightsMissingOnHub"} // it was read as the agent
+			out[0].After = []string{"RightsMissingOnHub"} // it was read as the agent
 			if lack.Right == "" && w.Says(hubv1alpha1.ConditionHubReachable) == metav1.ConditionTrue {
 				// Its address need not be for others than Pods.
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")

@@ -150,11 +150,8 @@ func TestAHubThatWasNotReadIsShown(t *testing.T) {
 		"credentials of its own": {func(m *snapshot.Member) {
 			m.Agent.Spec.Template.Spec.Containers[0].Args = []string{"agent", "--hub-kubeconfig=/vault/hub"}
 		}, false, "? reading the hub failed: timeout"},
-		"no Secret": {func(m *snapshot.Member) { m.Credentials = nil }, false, "x the agent's credentials"},
 		"a stopped agent, and a hub that is named": {stop, true, "x reading the hub failed, so members are not shown"},
 		"a stopped agent":                          {stop, false, "x reading the hub failed, so members are not shown"},
-		"no Secret, and a hub that is named": {func(m *snapshot.Member) { m.Credentials = nil }, true,
-			"x reading the hub failed, so members are not shown: timeout"},
 		"not a member": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, true,
 			"? reading the hub failed: timeout"},
 		"not a member, of no hub": {func(m *snapshot.Member) { m.Properties, m.Agent = nil, nil }, false, ""},

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -64,7 +64,10 @@ type Source struct {
 type reader struct {
 	*Snapshot
 	Source
-	mu sync.Mutex
+	mu       sync.Mutex
+	account  string       // namespace on the hub of the agent's token
+	agents   *rest.Config // the agent's way to the hub
+	unusable error        // why it has none
 }
 
 // Read reads a member and its hub. It returns an error if the member does not answer, or a hub without a member. Of a
@@ -88,7 +91,7 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 	m := &Member{Version: server.Version, Now: server.Now}
 	r.Snapshot.Member = m
 	c := direct(s.Member)
-	file := r.basics(ctx, c)
+	r.basics(ctx, c)
 	if r.HasRead(Properties) && m.Set() == "" && m.Agent == nil {
 		r.HubHere = cluster.HubOf(ctx, c)
 		if len(r.HubHere) > 0 && (s.Hub == nil || s.Hub.Config.Host == s.Member.Config.Host) {
@@ -105,10 +108,10 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 			return r.Snapshot, nil
 		}
 	}
-	r.Snapshot.Namespace = s.namespace(m)
+	r.Snapshot.Namespace = r.namespace(m)
 	var all errgroup.Group
 	all.Go(func() error {
-		r.reachHub(ctx, file)
+		r.reachHub(ctx)
 		if h := r.Snapshot.Hub; h != nil { // the clocks, as of the same moment
 			h.Ahead += asked.Sub(m.Now)
 		}
@@ -241,7 +244,7 @@ func fetch[T any](c *cluster.Cluster, unserved *[]string, kind client.ObjectList
 func in(namespace string) client.ListOption { return client.InNamespace(namespace) }
 
 // basics reads what the other readers need: the membership, the agent, and its credentials.
-func (r *reader) basics(ctx context.Context, c *cluster.Cluster) (file *clientcmdapi.Config) {
+func (r *reader) basics(ctx context.Context, c *cluster.Cluster) {
 	m := r.Snapshot.Member
 	r.at(ctx, map[Part]func(context.Context) error{
 		Properties: fetch(c, nil, &aboutv1beta1.ClusterPropertyList{}, &m.Properties),
@@ -253,46 +256,40 @@ func (r *reader) basics(ctx context.Context, c *cluster.Cluster) (file *clientcm
 			m.AgentPods, _ = c.PodsOf(ctx, m.Agent) // without them a reason is missing
 			return nil
 		},
-		Secret: func(ctx context.Context) (err error) {
-			m.Credentials, file, err = credentials(ctx, c)
+		Secret: func(ctx context.Context) error {
+			secret, err := kube.Get[*corev1.Secret](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
+				Name: clusterset.SecretHub})
+			if r.unusable = err; err == nil {
+				r.account, r.agents, r.unusable = credentials(secret)
+			}
 			return err
 		},
 	})
-	return file
 }
 
-// credentials reads the agent's Secret: c is nil without one, and file is nil unless the credentials can be used.
-func credentials(ctx context.Context, c *cluster.Cluster) (out *Credentials, file *clientcmdapi.Config, err error) {
-	secret, err := kube.Get[*corev1.Secret](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
-		Name: clusterset.SecretHub})
-	if err != nil || secret == nil {
-		return nil, nil, err
+// credentials returns the namespace on the hub and the way there of the agent's Secret, and an error if it has none.
+func credentials(secret *corev1.Secret) (namespace string, hub *rest.Config, err error) {
+	if secret == nil {
+		return "", nil, fmt.Errorf("there is no Secret %s/%s, and no flag names the hub", kube.SystemNamespace,
+			clusterset.SecretHub)
 	}
-	out = &Credentials{}
 	token := strings.TrimSpace(string(secret.Data[clusterset.SecretToken]))
 	parsed, err := clusterset.ParseToken(token)
+	if err != nil { // "token: …" would be redacted
+		return "", nil, fmt.Errorf("the key token of Secret %s cannot be used (%w)", secret.Name, err)
+	}
+	namespace, _ = parsed.Account()
+	file, err := clientcmd.Load(secret.Data["kubeconfig"])
 	if err != nil {
-		out.Problem = fmt.Sprintf("its key token cannot be used (%v)", err) // "token: …" would be redacted
-		return out, nil, nil
+		return namespace, nil, fmt.Errorf("the key kubeconfig of Secret %s cannot be used", secret.Name)
 	}
-	out.Namespace, _ = parsed.Account()
-	file, err = clientcmd.Load(secret.Data["kubeconfig"])
-	if err != nil || file.Contexts[file.CurrentContext] == nil {
-		out.Problem = "its key kubeconfig is no kubeconfig with a current context"
-		return out, nil, nil
+	for _, user := range file.AuthInfos { // whose tokenFile is beside the kubeconfig
+		user.TokenFile, user.Token = "", token
 	}
-	in := file.Contexts[file.CurrentContext]
-	server, user := file.Clusters[in.Cluster], file.AuthInfos[in.AuthInfo]
-	if server == nil || user == nil {
-		out.Problem = "its kubeconfig's current context names a cluster or a user that it does not hold"
-		return out, nil, nil
+	if hub, err = clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig(); err == nil {
+		hub.Timeout = patience
 	}
-	if user.TokenFile != clusterset.SecretToken {
-		out.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it",
-			user.TokenFile)
-	}
-	user.TokenFile, user.Token = "", token
-	return out, file, nil
+	return namespace, hub, err
 }
 
 // member reads the rest of a member.
@@ -416,28 +413,22 @@ func events(ctx context.Context, c *cluster.Cluster, namespaces ...string) (out 
 }
 
 // reachHub reads the hub: as the user, if the user named it, or else as the agent.
-func (r *reader) reachHub(ctx context.Context, file *clientcmdapi.Config) {
-	hub, named := r.Source.Hub, r.Source.Hub != nil
-	if !named && file != nil {
-		cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
-		if err == nil {
-			cfg.Timeout = patience
-			hub, err = cluster.New("the hub", cfg)
-		}
-		if err != nil {
-			r.unread(OfHub, err)
-			return
-		}
+func (r *reader) reachHub(ctx context.Context) {
+	hub, err := r.Source.Hub, r.unusable
+	switch {
+	case hub != nil:
+		r.readHub(ctx, hub, true)
+		return
+	case r.agents != nil:
+		hub, err = cluster.New("the hub", r.agents)
+	case facts.OwnCredentials(r.Snapshot.Member.Agent) != "":
+		err = errors.New("the agent reads its credentials from a file of its own: name the hub with --hub-context")
 	}
-	if hub == nil {
-		why := "the agent's credentials cannot be used, and no flag names the hub"
-		if facts.OwnCredentials(r.Snapshot.Member.Agent) != "" {
-			why = "the agent reads its credentials from a file of its own: name the hub with --hub-context"
-		}
-		r.unread(OfHub, errors.New(why))
+	if err != nil {
+		r.unread(OfHub, err)
 		return
 	}
-	r.readHub(ctx, hub, named)
+	r.readHub(ctx, hub, false)
 }
 
 // readHub reads the hub and, if the user named it, what only an admin can read.

@@ -2,7 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -51,21 +54,43 @@ func TestTheAgentReadsItsOwnNamespace(t *testing.T) {
 	admin, agent := &cluster.Cluster{}, &appsv1.Deployment{}
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--hub-namespace=brown"}}}
 	for want, c := range map[string]struct {
-		hub         *cluster.Cluster
-		given       string
-		credentials *Credentials
-		agent       *appsv1.Deployment
+		hub            *cluster.Cluster
+		given, account string
+		agent          *appsv1.Deployment
 	}{
-		"blue":    {nil, "red", &Credentials{Namespace: "blue"}, nil},
-		"red":     {admin, "red", &Credentials{Namespace: "blue"}, nil},
-		"green":   {admin, "", &Credentials{Namespace: "green"}, nil},
-		"yellow":  {nil, "yellow", nil, nil},
-		"default": {nil, "", &Credentials{}, nil},
-		"brown":   {admin, "", nil, agent},
+		"blue":    {nil, "red", "blue", nil},
+		"red":     {admin, "red", "blue", nil},
+		"green":   {admin, "", "green", nil},
+		"yellow":  {nil, "yellow", "", nil},
+		"default": {nil, "", "", nil},
+		"brown":   {admin, "", "", agent},
 	} {
-		s := &Source{Hub: c.hub, Given: c.given, Namespace: "default"}
-		if got := s.namespace(&Member{Credentials: c.credentials, Agent: c.agent}); got != want {
+		r := &reader{Source: Source{Hub: c.hub, Given: c.given, Namespace: "default"}, account: c.account}
+		if got := r.namespace(&Member{Agent: c.agent}); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestTheHubIsReadWithTheTokenOfTheSecret, which its kubeconfig names as a file.
+func TestTheHubIsReadWithTheTokenOfTheSecret(t *testing.T) {
+	const context = "current-context: hub\ncontexts: [{name: hub, context: {cluster: %s, user: member}}]\n" +
+		"clusters: [{name: hub, cluster: {server: 'https://hub.example'}}]\n" +
+		"users: [{name: member, user: {tokenFile: token}}]\n"
+	token := "a." + base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"iat": 1, "exp": 2, "sub": "system:serviceaccount:blue:mcs-east"}`)) + ".c"
+	for kubeconfig, works := range map[string]bool{fmt.Sprintf(context, "hub"): true,
+		fmt.Sprintf(context, "none"): false, "": false, "[": false} {
+		namespace, hub, err := credentials(&corev1.Secret{Data: map[string][]byte{
+			"kubeconfig": []byte(kubeconfig), clusterset.SecretToken: []byte(token + "\n")}})
+		if namespace != "blue" || (err == nil) != works || works && (hub.Host != "https://hub.example" ||
+			hub.BearerToken != token || hub.BearerTokenFile != "" || hub.Timeout != patience) {
+			t.Errorf("%q: %s, %v, %v", kubeconfig, namespace, hub, err)
+		}
+	}
+	for _, none := range []*corev1.Secret{nil, {}} {
+		if _, hub, err := credentials(none); err == nil || hub != nil {
+			t.Errorf("%v: %v", none, hub)
 		}
 	}
 }
@@ -75,7 +100,8 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	agent := &appsv1.Deployment{}
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--hub-kubeconfig=/vault/hub"}}}
 	r := &reader{Snapshot: &Snapshot{Member: &Member{Agent: agent}, Unread: map[Part]Lack{}}}
-	r.reachHub(t.Context(), nil)
+	r.unusable = errors.New("there is no Secret")
+	r.reachHub(t.Context())
 	if why := r.Unread[OfHub].Why; !strings.HasSuffix(why, "a file of its own: name the hub with --hub-context") {
 		t.Error(why)
 	}

@@ -108,7 +108,6 @@ type Member struct {
 	Namespaces  []Namespace                       `json:"namespaces,omitempty"`
 	PodRanges   []netip.Prefix                    `json:"podRanges,omitempty"`
 	CIDRs       []networkingv1.ServiceCIDR        `json:"cidrs,omitempty"`
-	Credentials *Credentials                      `json:"credentials,omitempty"`
 	DNS         dns.State                         `json:"dns"`
 	DNSPods     []corev1.Pod                      `json:"dnsPods,omitempty"`
 	BesidePods  []corev1.Pod                      `json:"besidePods,omitempty"`
@@ -130,12 +129,6 @@ type Service struct {
 type Namespace struct {
 	Name    string `json:"name"`
 	Refuses bool   `json:"refuses,omitempty"` // imports
-}
-
-// Credentials are those of Secret clusterset-system/hub-kubeconfig, without a secret.
-type Credentials struct {
-	Problem   string `json:"problem,omitempty"` // why they cannot be used
-	Namespace string `json:"namespace,omitempty"`
 }
 
 // Hub is a clusterset's namespace on the hub.
@@ -318,11 +311,8 @@ type Count struct{ Ready, NotReady int }
 
 // namespace returns that of the clusterset on the hub. The agent's credentials are for theirs alone; without them, it
 // is the agent's, or the ClusterSet's name.
-func (s *Source) namespace(m *Member) string {
-	agents := facts.Flag(m.Agent, "hub-namespace")
-	if m.Credentials != nil {
-		agents = cmp.Or(m.Credentials.Namespace, agents)
-	}
+func (r *reader) namespace(m *Member) string {
+	agents, s := cmp.Or(r.account, facts.Flag(m.Agent, "hub-namespace")), &r.Source
 	if s.Hub == nil {
 		return cmp.Or(agents, s.Given, m.Set(), s.Namespace)
 	}
