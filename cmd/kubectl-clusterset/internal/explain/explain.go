@@ -9,11 +9,9 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
@@ -36,7 +34,6 @@ type Report struct {
 	NotRead         []snapshot.Part  `json:"notRead,omitempty"` // for lack of a right
 	Failed          []string         `json:"failed,omitempty"`  // why other parts were not read
 	Exporters       []Exporter       `json:"exporters,omitempty"`
-	Endpoints       []Endpoint       `json:"endpoints,omitempty"` // some of each exporter
 	Properties      []check.Property `json:"properties,omitempty"`
 	Withheld        []Withheld       `json:"withheld,omitempty"`
 	External        []External       `json:"external,omitempty"` // for clients outside the clusters
@@ -78,15 +75,6 @@ type Exporter struct {
 	Silent      string    `json:"silent,omitempty"`      // since when its agent does not; endpoints cannot be tried
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
-}
-
-// Endpoint is one endpoint of an exporter or, with More and no address, the number of those that are not listed.
-type Endpoint struct {
-	Cluster string   `json:"cluster"`
-	Address string   `json:"address,omitempty"`
-	Ports   []string `json:"ports,omitempty"`
-	Ready   bool     `json:"ready"`
-	More    int      `json:"more,omitempty"`
 }
 
 // Withheld is what a cluster exports and the name does not answer, or sends no traffic to.
@@ -166,7 +154,6 @@ func Explain(w *check.World, results []check.Result) Report {
 			exports = append(exports, n.Exporters[i].Export)
 		}
 		r.exporters(n, m.ID())
-		r.endpoints(n)
 		r.Properties = append(check.Properties(exports, &n.Merged), families(n, exports)...)
 		r.Withheld = withheld(n)
 		if n.Headless() && !d.hidden {
@@ -199,40 +186,6 @@ func (r *Report) exporters(n *check.Name, own string) {
 			x.Preferred = string(n.Merged.Preference)
 		}
 		r.Exporters = append(r.Exporters, x)
-	}
-}
-
-// listed is how many endpoints of a cluster are shown.
-const listed = 20
-
-// endpoints lists the first of every exporter.
-func (r *Report) endpoints(n *check.Name) {
-	for i := range r.Exporters {
-		own, more := []Endpoint{}, 0
-		for _, s := range n.Slices {
-			if s.Labels[mcsv1beta1.LabelSourceCluster] != r.Exporters[i].Cluster {
-				continue
-			}
-			var ports []string
-			for _, p := range s.Ports {
-				ports = append(ports, fmt.Sprintf("%d/%s", ptr.Deref(p.Port, 0),
-					ptr.Deref(p.Protocol, corev1.ProtocolTCP)))
-			}
-			slices.Sort(ports)
-			ports = slices.Compact(ports)
-			for k := range s.Endpoints {
-				if len(own) == listed || len(s.Endpoints[k].Addresses) == 0 {
-					more++
-					continue
-				}
-				own = append(own, Endpoint{Cluster: r.Exporters[i].Cluster, Address: s.Endpoints[k].Addresses[0],
-					Ports: ports, Ready: check.Ready(&s.Endpoints[k])})
-			}
-		}
-		if more > 0 {
-			own = append(own, Endpoint{Cluster: r.Exporters[i].Cluster, More: more})
-		}
-		r.Endpoints = append(r.Endpoints, own...)
 	}
 }
 

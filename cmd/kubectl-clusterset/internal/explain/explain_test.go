@@ -168,28 +168,6 @@ func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 	}
 }
 
-// TestWideListsTheFirstEndpoints of each cluster, and how many more there are.
-func TestWideListsTheFirstEndpoints(t *testing.T) {
-	f := member()
-	f.Slices[0] = slice("west", 20, 3)
-	r := f.explain()
-	var plain, wide strings.Builder
-	explain.Print(&plain, &r, false, start)
-	explain.Print(&wide, &r, true, start)
-	for _, want := range []string{
-		"east      10.0.101.2    8080/TCP   ready",
-		"west      10.0.119.20   8080/TCP   ready",
-		"west      and 3 more",
-	} {
-		if !strings.Contains(wide.String(), want) || strings.Contains(plain.String(), want) {
-			t.Errorf("%q is not in the wide report alone:\n%s", want, wide.String())
-		}
-	}
-	if strings.Contains(wide.String(), "10.0.119.21") {
-		t.Errorf("a 21st endpoint:\n%s", wide.String())
-	}
-}
-
 func headless(f *world) {
 	f.Import.Spec.Type, f.Import.Spec.IPs = mcsv1beta1.Headless, nil
 	for i := range f.Records {

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Print writes the report for people; if wide, with endpoints and the host names of a Headless name. Ages are counted
-// from now.
+// Print writes the report for people; if wide, with the host names of a Headless name and all properties. Ages are
+// counted from now.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintf(out, "%s   %s", r.Name, headline(r))
 	if r.Cluster != "" {
@@ -36,7 +36,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		}
 		report.Note(out, "?", "you lack the right to read "+string(p), remedy)
 	}
-	var answers, hosts, exporters, listed, properties, withheld, external [][]string
+	var answers, hosts, exporters, properties, withheld, external [][]string
 	for _, a := range r.Answers {
 		for _, d := range a.Data {
 			answers = append(answers, []string{a.Type, a.Question, d})
@@ -45,13 +45,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	if wide {
 		for _, h := range r.Hosts {
 			hosts = append(hosts, []string{h})
-		}
-		for _, e := range r.Endpoints {
-			state := map[bool]string{true: "ready", false: "not ready"}[e.Ready]
-			if e.More > 0 {
-				e.Address, state = fmt.Sprintf("and %d more", e.More), ""
-			}
-			listed = append(listed, []string{e.Cluster, e.Address, strings.Join(e.Ports, ", "), state})
 		}
 	}
 	for i := range r.Exporters {
@@ -76,7 +69,6 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "HOSTS", nil, hosts)
 	report.Table(out, "EXPORTED BY (oldest first)",
 		[]string{"CLUSTER", "EXPORTED FOR", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
-	report.Table(out, "ENDPOINTS", []string{"CLUSTER", "ADDRESS", "PORTS", ""}, listed)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 	for i := range r.External {

@@ -267,6 +267,5 @@ func Explain(w *check.World, name string) (any, error) {
 	if w.Member == nil {
 		r.Outcome = explain.Unknown
 	}
-	r.Endpoints = nil // there may be many, and a ticket does not need them
 	return bundle.Clean(r)
 }
