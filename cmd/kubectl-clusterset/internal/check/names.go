@@ -98,13 +98,9 @@ func (n *Name) served() bool {
 // takes reports whether the VIP, if there is one, has a port and an IP family of an exporter.
 func (n *Name) takes(x *Exporter) bool {
 	port := func(p clusterset.Port) bool { _, is := n.Merged.Names[x.Cluster][p.Key()]; return is }
-	return n.Merged.Type == mcsv1beta1.Headless || slices.ContainsFunc(x.Ports, port) && n.Shares(x)
-}
-
-// Shares reports whether an exporter has an IP family of those that are in effect.
-func (n *Name) Shares(x *Exporter) bool {
-	both := func(f corev1.IPFamily) bool { return slices.Contains(n.Merged.Families, f) }
-	return slices.ContainsFunc(x.Families, both)
+	family := func(f corev1.IPFamily) bool { return slices.Contains(n.Merged.Families, f) }
+	return n.Merged.Type == mcsv1beta1.Headless ||
+		slices.ContainsFunc(x.Ports, port) && slices.ContainsFunc(x.Families, family)
 }
 
 // namesOf merges what the snapshot has of each name, or of one.

@@ -77,7 +77,7 @@ type Exporter struct {
 	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
 }
 
-// Withheld is what a cluster exports and the name does not answer, or sends no traffic to.
+// Withheld is what a cluster exports and the name does not answer. Exporter counts the endpoints that are not ready.
 type Withheld struct {
 	Cluster string `json:"cluster"`
 	What    string `json:"what"`
@@ -209,7 +209,7 @@ func families(n *check.Name, exports []clusterset.Export) []check.Property {
 	return []check.Property{out}
 }
 
-// withheld returns what was exported and is not served.
+// withheld returns the ports and EndpointSlices that are not served.
 func withheld(n *check.Name) (out []Withheld) {
 	for i := range n.Exporters {
 		e := &n.Exporters[i]
@@ -219,21 +219,6 @@ func withheld(n *check.Name) (out []Withheld) {
 					"an older export uses this port's name for another port: rename it in " + e.Cluster})
 			}
 		}
-		if n.Merged.Type != mcsv1beta1.Headless && !n.Shares(e) {
-			out = append(out, Withheld{e.Cluster, "all endpoints of " + check.FamiliesText(e.Families),
-				"the clusters have only " + check.FamiliesText(n.Merged.Families) + " in common"})
-		}
-		what, why := "all endpoints", "none was published"
-		switch {
-		case e.NotReady > 0:
-			what, why = report.Number(e.NotReady, "endpoint"), "not ready in that cluster"
-		case e.Imported || !e.Counted || e.Lost || e.Ready > 0: // or a check says it
-			continue
-		}
-		if e.Expired != "" {
-			why = "the cluster has expired"
-		}
-		out = append(out, Withheld{e.Cluster, what, why})
 	}
 	for _, s := range n.Slices {
 		if c := s.Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {

@@ -33,20 +33,6 @@ func dead(cluster string) coordinationv1.Lease {
 	return lease
 }
 
-// TestADeadClusterIsTheReason why its endpoints are withheld, not its pods, its agent or the way there.
-func TestADeadClusterIsTheReason(t *testing.T) {
-	for name, endpoints := range map[string][]discoveryv1.EndpointSlice{"removed": nil,
-		"not ready": {slice("west", 0, 2)}} {
-		f := member()
-		f.Leases = []coordinationv1.Lease{dead("west")}
-		f.Slices = append(endpoints, f.Slices[1])
-		if r := f.explain(); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why,
-			"the cluster has expired") {
-			t.Errorf("%s: %+v", name, r.Withheld)
-		}
-	}
-}
-
 // TestTheMergedTypeDecidesWhatIsSaid of an exporter whose own type lost (C1).
 func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	f := member()
@@ -104,9 +90,6 @@ func TestAPodOfBothFamiliesCountsOnce(t *testing.T) {
 	r := f.explain()
 	if x := r.Exporters[1]; x.Cluster != "west" || x.Ready != 2 || x.NotReady != 1 {
 		t.Errorf("%+v", x)
-	}
-	if len(r.Withheld) != 1 || r.Withheld[0].What != "1 endpoint" {
-		t.Errorf("%+v", r.Withheld)
 	}
 }
 
