@@ -28,7 +28,7 @@ type snapshot struct {
 	concerned bool // a record has a load balancer, or there are slices
 	foreign   bool // another program owns the import (I10): while the name is exported, nothing changes
 	emptied   bool // the agent has emptied another program's import (I11): its slices are deleted
-	copies    []hubv1alpha1.ServiceExportRecord
+	copies    []*hubv1alpha1.ServiceExportRecord
 	imp       *mcsv1beta1.ServiceImport
 	slices    []discoveryv1.EndpointSlice // all that have an object name of ours, whoever wrote them
 	frozen    map[string]bool             // clusters whose slices stay as they are
@@ -37,9 +37,7 @@ type snapshot struct {
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
 	s.name, s.frozen = name, map[string]bool{}
-	var copies hubv1alpha1.ServiceExportRecordList
-	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+	if s.copies, err = kube.Copies(ctx, r.Local, name); err != nil {
 		return s, err
 	}
 	var existing discoveryv1.EndpointSliceList
@@ -47,10 +45,10 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		client.MatchingFields{kube.ByExternal: kube.Key(name)}); err != nil {
 		return s, err
 	}
-	s.copies, s.slices, s.concerned = copies.Items, existing.Items, len(existing.Items) > 0
-	for i := range s.copies {
-		s.concerned = s.concerned || s.copies[i].Spec.External != nil
-		s.foreign = s.foreign || kube.NotOwned(&s.copies[i])
+	s.slices, s.concerned = existing.Items, len(existing.Items) > 0
+	for _, rec := range s.copies {
+		s.concerned = s.concerned || rec.Spec.External != nil
+		s.foreign = s.foreign || kube.NotOwned(rec)
 	}
 	if !s.concerned {
 		return s, nil
@@ -72,18 +70,18 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 		return false, err
 	}
 	copied := map[string]bool{}
-	for i := range s.copies {
-		rec := &s.copies[i]
+	for _, rec := range s.copies {
 		copied[rec.Spec.ClusterID] = true
 		if export, err := clusterset.ParseExport(rec); !rec.Spec.Withdrawn && (err != nil || export.GoesTo(own)) {
 			return true, nil
 		}
 	}
 	hub := r.Hub()
-	departed, err := kube.Departures(ctx, hub, r.HubNamespace)
+	set, _, err := kube.SetOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return false, err
 	}
+	departed := kube.Departed(set)
 	published, err := kube.PublishedOf(ctx, hub, r.HubNamespace, s.name)
 	if err != nil {
 		return false, err
@@ -102,20 +100,20 @@ func (r *reconciler) isExported(ctx context.Context, s *snapshot) (bool, error) 
 // refuses returns whether the ClusterSet forbids external names or excludes a namespace, or the namespace's annotation
 // keeps imports out (S5).
 func (r *reconciler) refuses(ctx context.Context, namespace string) (bool, error) {
-	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
+	set, known, err := kube.SetOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return false, err
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: namespace})
-	return rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
-		known && !clusterset.MayUse(rules.Namespaces, namespace) || ns != nil && refusesImports(ns), err
+	return set.Spec.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+		known && !clusterset.MayUse(set.Spec.Namespaces, namespace) || ns != nil && refusesImports(ns), err
 }
 
 // decide returns the slices that there must be, and sets which clusters are frozen.
 func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.EndpointSlice, error) {
 	hub := r.Hub()
-	rules, _, err := kube.RulesOf(ctx, hub, r.HubNamespace)
-	if err != nil || s.imp == nil || rules.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
+	set, _, err := kube.SetOf(ctx, hub, r.HubNamespace)
+	if err != nil || s.imp == nil || set.Spec.ExternalNames == hubv1alpha1.ExternalNamesForbid ||
 		slices.Contains(s.imp.Finalizers, metav1.FinalizerDeleteDependents) { // its slices are deleted with it
 		return nil, err
 	}
@@ -136,8 +134,8 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 		s.frozen[c.Cluster] = true // until source has read its copy
 	}
 	var sources []external.Source
-	for i := range s.copies {
-		if source := r.source(s, &s.copies[i], own, published); source.External != nil {
+	for _, rec := range s.copies {
+		if source := r.source(s, rec, own, published); source.External != nil {
 			sources = append(sources, source)
 		}
 	}

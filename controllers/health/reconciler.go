@@ -228,7 +228,7 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 
 // others reads what the hub shows: whether it has its ClusterSet, and what is known of the other members.
 func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Facts) error {
-	_, found, err := kube.RulesOf(ctx, hub, r.HubNamespace)
+	_, found, err := kube.SetOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
 	}

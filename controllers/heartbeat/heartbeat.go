@@ -119,10 +119,11 @@ func (h *Heartbeat) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 		return reconcile.Result{}, err
 	}
 	h.observe(lease)
-	spec, _, err := kube.LeaseSpec(ctx, h.Hub(), h.HubNamespace)
+	set, _, err := kube.SetOf(ctx, h.Hub(), h.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	spec := set.Spec.Lease
 	due := h.due(spec)
 	if due > 0 && h.isUrgent(ctx) {
 		due -= max(0, h.interval-minPause)

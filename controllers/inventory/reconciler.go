@@ -80,11 +80,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
 		return reconcile.Result{}, kube.DeleteUnchanged(ctx, r.Hub, profile)
 	}
-	lease, _, err := kube.LeaseSpec(ctx, r.Hub, r.Namespace)
+	set, _, err := kube.SetOf(ctx, r.Hub, r.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	silence := time.Duration(lease.DurationSeconds) * time.Second
+	silence := time.Duration(set.Spec.Lease.DurationSeconds) * time.Second
 	m := r.member(profile)
 	now := r.Now() // one time for the whole pass, so that its checks agree
 	if err := m.observe(ctx, r.Hub, name, now); err != nil {

@@ -15,28 +15,33 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
-// clusterSet returns the ClusterSet in namespace, or nil if the hub is nil or does not have exactly one there.
-func clusterSet(ctx context.Context, hub client.Reader, namespace string) (*hubv1alpha1.ClusterSet, error) {
-	if hub == nil {
-		return nil, nil
-	}
+// SetOf returns the ClusterSet in namespace. It belongs to the cache and must not be changed. If the hub is nil or does
+// not have exactly one ClusterSet there, known is false, and set has the defaults (SPEC T1). Then do not end what is in
+// effect.
+func SetOf(
+	ctx context.Context, hub client.Reader, namespace string,
+) (set *hubv1alpha1.ClusterSet, known bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
-	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
-		return nil, err
+	if hub != nil {
+		err = hub.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
 	}
-	return &sets.Items[0], nil
+	if err == nil && len(sets.Items) == 1 {
+		return &sets.Items[0], true, nil
+	}
+	return &hubv1alpha1.ClusterSet{Spec: hubv1alpha1.ClusterSetSpec{Lease: hubv1alpha1.LeaseSpec{
+		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
+	}}}, false, err
 }
 
-// RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
-// ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
-func RulesOf(
-	ctx context.Context, hub client.Reader, namespace string,
-) (rules hubv1alpha1.ClusterSetSpec, known bool, err error) {
-	set, err := clusterSet(ctx, hub, namespace)
-	if set == nil {
-		return rules, false, err
+// Departed returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a
+// member created before is void. A missing ClusterProfile proves nothing, because a hub that lost its data has none
+// either (DESIGN §2).
+func Departed(set *hubv1alpha1.ClusterSet) map[string]time.Time {
+	out := map[string]time.Time{}
+	for _, d := range set.Status.Departed {
+		out[d.ClusterID] = d.At.Time
 	}
-	return set.Spec, true, nil
+	return out
 }
 
 // SameRules is the Alike of a Watch of ClusterSets that reads their rules only.
@@ -50,37 +55,6 @@ func SameRules(was, is client.Object) bool {
 func SameRulesAndDepartures(was, is client.Object) bool {
 	before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
 	return SameRules(was, is) && equality.Semantic.DeepEqual(before.Status.Departed, after.Status.Departed)
-}
-
-// LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one
-// ClusterSet, it returns the defaults (SPEC T1), and found is false.
-func LeaseSpec(
-	ctx context.Context, hub client.Reader, namespace string,
-) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
-	set, err := clusterSet(ctx, hub, namespace)
-	if set != nil {
-		return set.Spec.Lease, true, nil
-	}
-	return hubv1alpha1.LeaseSpec{
-		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
-	}, false, err
-}
-
-// Departures returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a
-// member created before is void. A missing ClusterProfile proves nothing, because a hub that lost its data has none
-// either (DESIGN §2).
-func Departures(ctx context.Context, hub client.Reader, namespace string) (map[string]time.Time, error) {
-	var sets hubv1alpha1.ClusterSetList
-	if err := hub.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	out := map[string]time.Time{}
-	for i := range sets.Items {
-		for _, d := range sets.Items[i].Status.Departed {
-			out[d.ClusterID] = d.At.Time
-		}
-	}
-	return out, nil
 }
 
 // Claimed reports whether a cluster has joined with a ClusterProfile.

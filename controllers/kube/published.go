@@ -49,6 +49,17 @@ func PublishedOf(
 	return out, nil
 }
 
+// Copies returns this cluster's copies of all records of a name, by object name. They belong to the cache and must not
+// be changed.
+func Copies(
+	ctx context.Context, local client.Reader, name types.NamespacedName,
+) ([]*hubv1alpha1.ServiceExportRecord, error) {
+	var list hubv1alpha1.ServiceExportRecordList
+	err := local.List(ctx, &list, client.InNamespace(SystemNamespace), client.MatchingFields{ByService: Key(name)},
+		client.UnsafeDisableDeepCopy)
+	return ByName(list.Items), err
+}
+
 // Ended returns whether another cluster, whose record has no copy here, has ended its export. created is when the hub
 // created the record that was copied last, and departed when the cluster last departed. Absence is not deletion
 // (DESIGN §2): a user may have deleted the copy, or this cluster was restored.

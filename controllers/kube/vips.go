@@ -26,10 +26,11 @@ type VIPSettings struct {
 func ReadVIPSettings(
 	ctx context.Context, local, hub client.Reader, namespace, cluster string,
 ) (v VIPSettings, err error) {
-	if v.Set, err = clusterSet(ctx, hub, namespace); err != nil {
+	set, known, err := SetOf(ctx, hub, namespace)
+	if err != nil {
 		return v, err
 	}
-	if v.Set == nil {
+	if !known {
 		v.Mode = ipam.ModeShared
 		p, err := Property(ctx, local, clusterset.PropertySet)
 		if p != nil {
@@ -37,14 +38,14 @@ func ReadVIPSettings(
 		}
 		return v, err
 	}
-	v.Pools = map[corev1.IPFamily]bool{}
-	v.Mode = modeOf(string(v.Set.Spec.VIPs.Mode))
-	for _, text := range v.Set.Spec.VIPs.Pools {
+	v.Set, v.Pools = set, map[corev1.IPFamily]bool{}
+	v.Mode = modeOf(string(set.Spec.VIPs.Mode))
+	for _, text := range set.Spec.VIPs.Pools {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			v.Pools[ipam.Family(p.Addr())] = true
 		}
 	}
-	for _, b := range v.Set.Status.Blocks {
+	for _, b := range set.Status.Blocks {
 		if b.ClusterID != cluster {
 			continue
 		}

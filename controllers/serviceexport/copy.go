@@ -87,12 +87,8 @@ func (r *reconciler) setPublished(ctx context.Context, s *state) error {
 		!s.shown.Spec.ExportedAt.Equal(s.own.Spec.ExportedAt) {
 		return nil
 	}
-	departures, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
-	if err != nil {
-		return err
-	}
 	rec := s.own.DeepCopy()
-	clusterset.SetPublished(rec, s.shown, departures[r.Cluster])
+	clusterset.SetPublished(rec, s.shown, s.departed)
 	if maps.Equal(rec.Annotations, s.own.Annotations) {
 		return nil
 	}

@@ -109,6 +109,7 @@ type state struct {
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
 	external hubv1alpha1.ExternalNames // of the ClusterSet
+	departed time.Time                 // when this member last departed, by the ClusterSet
 	foreign  bool                      // another program owns the import of the name in this cluster (I10)
 
 	shown *hubv1alpha1.ServiceExportRecord    // this member's record on the hub; nil if it shows none
@@ -215,13 +216,8 @@ func inSystem(name string) types.NamespacedName {
 
 // gatherCopies reads this cluster's copies of all records of the name.
 func (c Config) gatherCopies(ctx context.Context, s *state) error {
-	var copies hubv1alpha1.ServiceExportRecordList
-	if err := c.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
-		return err
-	}
-	for i := range copies.Items {
-		rec := &copies.Items[i]
+	copies, err := kube.Copies(ctx, c.Local, s.name)
+	for _, rec := range copies {
 		s.foreign = s.foreign || kube.NotOwned(rec)
 		if rec.Spec.ClusterID == c.Cluster {
 			s.own = rec
@@ -232,7 +228,7 @@ func (c Config) gatherCopies(ctx context.Context, s *state) error {
 			}
 		}
 	}
-	return nil
+	return err
 }
 
 func (c Config) gatherSlices(ctx context.Context, s *state) error {
@@ -249,30 +245,20 @@ func (c Config) gatherSlices(ctx context.Context, s *state) error {
 // gatherHub reads the ClusterSet's rules, and what the hub shows of this member.
 func (c Config) gatherHub(ctx context.Context, s *state) error {
 	hub := c.Hub()
-	rules, known, err := kube.RulesOf(ctx, hub, c.HubNamespace)
+	set, known, err := kube.SetOf(ctx, hub, c.HubNamespace)
 	exporting := s.own != nil && !s.own.Spec.Withdrawn
-	s.external = rules.ExternalNames
-	s.excluded = !clusterset.MayUse(rules.Namespaces, s.name.Namespace) && (known || !exporting)
+	s.external, s.departed = set.Spec.ExternalNames, kube.Departed(set)[c.Cluster]
+	s.excluded = !clusterset.MayUse(set.Spec.Namespaces, s.name.Namespace) && (known || !exporting)
 	if err != nil || hub == nil {
 		return err
 	}
-	record := types.NamespacedName{Namespace: c.HubNamespace, Name: c.recordName(s)}
-	if s.shown, err = kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, hub, record); err != nil {
-		return err
-	}
-	if s.shown != nil && kube.Exported(s.shown) != s.name { // the name has a dot: there is no such Service
-		s.shown = nil
-	}
-	var pages hubv1alpha1.EndpointPageList
-	if err := hub.List(ctx, &pages, client.InNamespace(c.HubNamespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
-		return err
-	}
+	published, err := kube.PublishedOf(ctx, hub, c.HubNamespace, s.name)
+	s.shown = published.Records[c.Cluster]
 	s.pages = map[int32]*hubv1alpha1.EndpointPage{}
-	for i := range pages.Items {
-		if page := &pages.Items[i]; page.Spec.ClusterID == c.Cluster {
+	for _, page := range published.Pages {
+		if page.Spec.ClusterID == c.Cluster {
 			s.pages[page.Spec.Number] = page
 		}
 	}
-	return nil
+	return err
 }

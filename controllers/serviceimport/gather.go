@@ -87,12 +87,9 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 }
 
 func (r *reconciler) gatherObjects(ctx context.Context, s *snapshot) (err error) {
-	var copies hubv1alpha1.ServiceExportRecordList
-	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace),
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {
+	if s.copies, err = kube.Copies(ctx, r.Local, s.name); err != nil {
 		return err
 	}
-	s.copies = kube.ByName(copies.Items)
 	if s.service, err = kube.Get[*corev1.Service](ctx, r.Local, s.name); err != nil {
 		return err
 	}
@@ -184,19 +181,18 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}
-	rules, known, err := kube.RulesOf(ctx, hub, r.HubNamespace)
+	set, known, err := kube.SetOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
 	}
+	rules := &set.Spec
 	if known {
 		s.fillsDeclared = rules.DeclaredImports == hubv1alpha1.DeclaredImportsFill
 	}
 	excludes := !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
 	s.excluded, s.assumed = excludes && known, excludes && !known
 	s.createsNamespace = known && !excludes && rules.Namespaces.Missing == hubv1alpha1.MissingNamespacesCreate
-	if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {
-		return err
-	}
+	s.departed = kube.Departed(set)
 	s.published, err = kube.PublishedOf(ctx, hub, r.HubNamespace, s.name)
 	return err
 }

@@ -139,10 +139,11 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 			return reconcile.Result{}, r.forget(ctx, cluster, stored)
 		}
 	}
-	spec, found, err := kube.LeaseSpec(ctx, r.Hub(), r.HubNamespace)
+	set, found, err := kube.SetOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	spec := set.Spec.Lease
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
 	addresses, was := r.addresses(onHub, stored), liveness.StateOf(stored).Expired
 	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live

@@ -156,11 +156,11 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 	if err != nil {
 		return nil, err
 	}
-	spec, _, err := kube.LeaseSpec(ctx, r.Hub(), r.HubNamespace)
+	set, _, err := kube.SetOf(ctx, r.Hub(), r.HubNamespace)
 	if err != nil {
 		return nil, err
 	}
-	l := limitsOf(spec)
+	l := limitsOf(set.Spec.Lease)
 	members := make(map[string]*member, len(stored)) // without those that have left
 	var suspects, untested []*question
 	for _, lease := range kube.ByName(stored) {
