@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 )
@@ -23,6 +24,7 @@ import (
 const (
 	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
 	ByImport    = "import"    // imported EndpointSlices and their projections: the ServiceImport
+	ByDerived   = "derived"   // a member's copies of records: the derived Service of their import
 	ByExternal  = "external"  // EndpointSlices for clients outside: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
 	ByCluster   = "cluster"   // records and pages: the member that published it
@@ -43,6 +45,11 @@ func Indexes() []Index {
 			ByNamespace,
 			func(o client.Object) []string { return []string{Origin(o).ServiceNamespace} },
 		},
+		{Local, &hubv1alpha1.ServiceExportRecord{}, ByDerived, func(o client.Object) []string {
+			of := Exported(o)
+			of.Name = derived.Name(of.Namespace, of.Name)
+			return indexKeys(of)
+		}},
 		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string {
 			return indexKeys(SourceOf(o))
 		}},
@@ -65,7 +72,7 @@ func Indexes() []Index {
 	}
 }
 
-// Key returns the value to look up in ByService and ByImport.
+// Key returns the value to look up in ByService, ByImport, ByDerived and ByExternal.
 func Key(n types.NamespacedName) string { return n.Namespace + "/" + n.Name }
 
 func indexKeys(n types.NamespacedName) []string {

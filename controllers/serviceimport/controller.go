@@ -3,13 +3,11 @@ package serviceimport
 import (
 	"context"
 	"net/netip"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -105,33 +103,16 @@ func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) []reco
 	return out
 }
 
-// requestsForDerived returns the import of a derived Service. If a user edited the annotation that names it, the name
-// of the Service does.
+// requestsForDerived returns the import that a derived Service names, and what is exported under the name that its own
+// name is made of: a user may have edited the annotation, or own a Service with such a name.
 func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) []reconcile.Request {
-	if !strings.HasPrefix(svc.GetName(), "derived-") {
-		return nil
-	}
-	annotated := derived.Import(svc.GetAnnotations())
-	if annotated.Namespace == svc.GetNamespace() && derived.Name(annotated.Namespace, annotated.Name) == svc.GetName() {
-		return kube.Request(annotated)
-	}
-	var imports mcsv1beta1.ServiceImportList
-	if err := r.Local.List(
-		ctx, &imports, client.InNamespace(svc.GetNamespace()), client.UnsafeDisableDeepCopy,
-	); err != nil {
-		return nil // a cache fails only when the agent stops
-	}
-	for i := range imports.Items {
-		if derived.Name(svc.GetNamespace(), imports.Items[i].Name) == svc.GetName() {
-			return kube.Request(client.ObjectKeyFromObject(&imports.Items[i]))
-		}
-	}
-	for _, request := range r.requestsForRecords(ctx, client.MatchingFields{kube.ByNamespace: svc.GetNamespace()}) {
-		if derived.Name(request.Namespace, request.Name) == svc.GetName() { // exported, but not to this cluster
-			return []reconcile.Request{request}
-		}
-	}
-	return kube.Request(annotated)
+	out := kube.Request(derived.Import(svc.GetAnnotations()))
+	return append(out, r.requestsForExported(ctx, client.ObjectKeyFromObject(svc))...)
+}
+
+// requestsForExported returns what is exported to the import of a derived Service; nothing for another Service.
+func (r *reconciler) requestsForExported(ctx context.Context, service types.NamespacedName) []reconcile.Request {
+	return r.requestsForRecords(ctx, client.MatchingFields{kube.ByDerived: kube.Key(service)})
 }
 
 // requestsForSlice returns the import of an imported slice, or else its Service, and the import if that is a derived
@@ -140,19 +121,8 @@ func (r *reconciler) requestsForSlice(ctx context.Context, slice client.Object) 
 	if imp := kube.ImportOf(slice); imp.Name != "" {
 		return kube.Request(imp)
 	}
-	name := kube.SourceOf(slice)
-	out := kube.Request(name)
-	if !strings.HasPrefix(name.Name, "derived-") {
-		return out
-	}
-	svc, err := kube.Get[*corev1.Service](ctx, r.Local, name)
-	if err != nil {
-		return out
-	}
-	if svc == nil { // its name alone tells
-		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	}
-	return append(out, r.requestsForDerived(ctx, svc)...)
+	service := kube.SourceOf(slice)
+	return append(kube.Request(service), r.requestsForExported(ctx, service)...)
 }
 
 // requestsForSource returns every name that a source cluster exports.
