@@ -11,20 +11,16 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -55,8 +51,6 @@ const (
 	// reportTimeout is the time that members have to report ranges that the hub does not know: they must connect
 	// again and complete a few passes.
 	reportTimeout = 2 * time.Minute
-	// cleanupPoll is how often to look for objects that departed members left. Usually the first look finds none.
-	cleanupPoll = 30 * time.Second
 	// Each write of the status goes to every member, and a member can change its request at any rate.
 	writeInterval = time.Second
 	writeBurst    = 20
@@ -64,12 +58,9 @@ const (
 
 // Reconcile updates the ClusterSet's blocks and conditions.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result reconcile.Result, err error) {
-	facts, uncleaned, err := r.facts(ctx)
+	facts, err := r.facts(ctx)
 	if err != nil || facts == nil {
 		return result, err
-	}
-	if uncleaned {
-		result.RequeueAfter = cleanupPoll
 	}
 	pause, err := r.pause(ctx, facts)
 	if err != nil {
@@ -77,7 +68,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	}
 	facts.Paused = pause > 0
 	plan := grants.Decide(*facts)
-	if plan.Waiting && (pause < result.RequeueAfter || !uncleaned) {
+	if plan.Waiting {
 		result.RequeueAfter = pause
 	}
 	want := facts.Set.DeepCopy()
@@ -94,16 +85,15 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	return result, nil
 }
 
-// facts reads the input of the decision. It returns nil unless there is exactly one ClusterSet. uncleaned reports
-// whether objects of a departed owner of blocks are left.
-func (r *reconciler) facts(ctx context.Context) (facts *grants.Facts, uncleaned bool, err error) {
+// facts reads the input of the decision. It returns nil unless there is exactly one ClusterSet.
+func (r *reconciler) facts(ctx context.Context) (*grants.Facts, error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := r.Hub.List(ctx, &sets, client.InNamespace(r.Namespace)); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	var profiles inventoryv1alpha1.ClusterProfileList
 	if err := r.Hub.List(ctx, &profiles, client.InNamespace(r.Namespace)); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if len(sets.Items) > 1 {
 		for i := range sets.Items {
@@ -113,15 +103,9 @@ func (r *reconciler) facts(ctx context.Context) (facts *grants.Facts, uncleaned 
 		}
 	}
 	if len(sets.Items) != 1 || sets.Items[0].DeletionTimestamp != nil {
-		return nil, false, nil
+		return nil, nil
 	}
-	facts = &grants.Facts{Set: &sets.Items[0], Profiles: profiles.Items}
-	departed := grants.Departed(facts.Set, facts.Profiles)
-	if len(departed) == 0 {
-		return facts, false, nil
-	}
-	facts.CleanedUp, err = r.cleanedUp(ctx, departed)
-	return facts, len(facts.CleanedUp) < len(departed), err
+	return &grants.Facts{Set: &sets.Items[0], Profiles: profiles.Items}, nil
 }
 
 // pause returns for how long no block may be granted, because the hub may lack blocks that members use: for
@@ -148,40 +132,6 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 		r.known = set.Status.Blocks
 	}
 	return r.pausedUntil.Sub(now), nil
-}
-
-// cleanedUp returns which of ids have no ClusterProfile, Lease or record on the hub. It reads from the API
-// server, so that a member that has just joined again keeps its blocks.
-func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (sets.Set[string], error) {
-	present := sets.Set[string]{}
-	name := func(name string) string { return name }
-	err := r.addOwners(ctx, inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile"), name, present)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.addOwners(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), name, present); err != nil {
-		return nil, err
-	}
-	for _, kind := range clusterset.RecordKinds() {
-		owner := func(name string) string { return clusterset.RecordOwner(kind, name) }
-		if err := r.addOwners(ctx, hubv1alpha1.GroupVersion.WithKind(kind), owner, present); err != nil {
-			return nil, err
-		}
-	}
-	return sets.New(ids...).Difference(present), nil
-}
-
-// addOwners adds the owners of all objects of a kind, which owner derives from their names. It reads only metadata, in
-// pages.
-func (r *reconciler) addOwners(
-	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners sets.Set[string],
-) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	return kube.ForEach(ctx, r.Live, list, func(o client.Object) error {
-		owners.Insert(owner(o.GetName()))
-		return nil
-	}, client.InNamespace(r.Namespace))
 }
 
 // setConditions sets the given conditions, and removes those that this controller no longer sets.

@@ -219,6 +219,11 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead, create
 				if o.GetName() == record.Name {
 					noted = departure(c)
 				}
+				if _, own := o.(*inventoryv1alpha1.ClusterProfile); !own { // by its absence, its blocks are released
+					if err := c.Get(ctx, client.ObjectKeyFromObject(profile), profile.DeepCopy()); err != nil {
+						t.Errorf("%T is left, and the ClusterProfile is not: %v", o, err)
+					}
+				}
 				return c.Delete(ctx, o, opts...)
 			},
 		}).

@@ -1,6 +1,6 @@
 // Package grants decides which member owns which blocks of a ClusterSet's pools (DESIGN §5, SPEC V2). It does no I/O:
-// its input is the ClusterSet, the ClusterProfiles and which departed members are cleaned up; its result is the list
-// of blocks, and what to report. Package ipam chooses the blocks.
+// its input is the ClusterSet and the ClusterProfiles; its result is the list of blocks, and what to report. Package
+// ipam chooses the blocks.
 package grants
 
 import (
@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -23,8 +22,6 @@ import (
 type Facts struct {
 	Set      *hubv1alpha1.ClusterSet
 	Profiles []inventoryv1alpha1.ClusterProfile // all of the namespace
-	// CleanedUp has the departed members that have no object left on the hub.
-	CleanedUp sets.Set[string]
 	// Paused means that members may use blocks that the ClusterSet does not list: nothing is granted.
 	Paused bool
 }
@@ -47,20 +44,15 @@ type Plan struct {
 // Finding is a message about one member.
 type Finding struct{ Member, Message string }
 
-// Departed returns the owners of blocks that have no ClusterProfile and whose departure is recorded. A missing
-// ClusterProfile alone is no departure (DESIGN §2): an emptied or restored hub takes no blocks away.
-func Departed(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	departed, _ := absent(set.Status.Blocks, set, profiles)
-	return departed
-}
-
 // Lost returns the owners of blocks that have no ClusterProfile and no recorded departure. Their blocks are kept.
 func Lost(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
 	_, lost := absent(set.Status.Blocks, set, profiles)
 	return lost
 }
 
-// absent returns the owners of blocks that have no ClusterProfile, by whether their departure is recorded.
+// absent returns the owners of blocks that have no ClusterProfile, by whether their departure is recorded. Those that
+// departed have nothing left on the hub: until then, a finalizer keeps their ClusterProfile (inventory). A missing
+// ClusterProfile alone is no departure (DESIGN §2): an emptied or restored hub takes no blocks away.
 func absent(
 	blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile,
 ) (departed, lost []string) {
@@ -83,8 +75,8 @@ func absent(
 	return departed, lost
 }
 
-// Decide grants free blocks to the members that want them, and releases the blocks of departed members that are
-// CleanedUp. A released block is not granted by the same decision: the API first shows it without an owner.
+// Decide grants free blocks to the members that want them, and releases those of departed members. A released block is
+// not granted by the same decision: the API first shows it without an owner.
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
@@ -164,8 +156,9 @@ func asks(p *inventoryv1alpha1.ClusterProfile, r *Reported, pools []netip.Prefix
 
 // apply sets Blocks, in the order in which they were granted, Granted and Released, and refuses what exceeds MaxBlocks.
 func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
+	departed, _ := absent(f.Set.Status.Blocks, f.Set, f.Profiles)
 	for _, b := range f.Set.Status.Blocks {
-		if f.CleanedUp.Has(b.ClusterID) {
+		if slices.Contains(departed, b.ClusterID) {
 			plan.Released = append(plan.Released, b)
 		} else {
 			plan.Blocks = append(plan.Blocks, b)

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -219,25 +218,19 @@ func TestV2SharedHasNothingToSay(t *testing.T) {
 func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	s := set("preferred", []string{"10.200.0.0/24"}, "gone 10.200.0.0/24")
 	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, services1)}
-	if ids := Departed(s, east); len(ids) > 0 {
-		t.Errorf("absence is no departure, and %v is departed", ids)
+	if plan := Decide(Facts{Set: s, Profiles: east}); blocks(plan.Blocks) != "gone 10.200.0.0/24" {
+		t.Errorf("absence is no departure: %+v", plan)
 	}
 	if ids := Lost(s, east); !slices.Equal(ids, []string{"gone"}) {
 		t.Errorf("%v is lost", ids)
 	}
 	s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "gone"}}
-	if ids := Departed(s, append(east, member("gone", 2))); len(ids) > 0 {
-		t.Errorf("it joined again, and %v is departed", ids)
-	}
-	if ids := Departed(s, east); !slices.Equal(ids, []string{"gone"}) || len(Lost(s, east)) > 0 {
-		t.Errorf("%v is departed, %v is lost", ids, Lost(s, east))
-	}
-	plan := Decide(Facts{Set: s, Profiles: east})
+	plan := Decide(Facts{Set: s, Profiles: append(east, member("gone", 2))})
 	if blocks(plan.Blocks) != "gone 10.200.0.0/24" || len(plan.Refused) != 1 {
-		t.Errorf("something of it is left: %+v", plan)
+		t.Errorf("it joined again, or is not cleaned up: %+v", plan)
 	}
-	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: sets.New("gone")})
-	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" {
+	plan = Decide(Facts{Set: s, Profiles: east})
+	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" || len(Lost(s, east)) > 0 {
 		t.Errorf("nothing of it is left: %+v", plan)
 	}
 	known := s.Status.Blocks
