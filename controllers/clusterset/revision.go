@@ -12,16 +12,11 @@ import (
 const MaxRevision = 1 << 53
 
 // NextRevision returns a revision after last: the time in milliseconds, so that a member that has lost its state
-// continues above its earlier revisions, or last+1 if the clock is behind. It returns last if that is Spent.
+// continues above its earlier revisions, or last+1 if the clock is behind. After MaxRevision, which only a thief of the
+// member's token writes, it stays: readers follow a change of an object with the same revision as well.
 func NextRevision(last int64, now time.Time) int64 {
-	if Spent(last) {
-		return last
-	}
 	return min(max(last+1, now.UnixMilli()), MaxRevision)
 }
-
-// Spent returns whether no revision is higher. Other members then follow only a record that is created again.
-func Spent(revision int64) bool { return revision >= MaxRevision }
 
 // Withdrawn returns the spec of a record that its owner withdraws now.
 func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.ServiceExportRecordSpec {

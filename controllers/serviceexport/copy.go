@@ -25,7 +25,7 @@ func (r *reconciler) copy(ctx context.Context, s *state, d *decision) (again tim
 		return 0, nil
 	case s.own == nil:
 		return 0, r.createCopy(ctx, s, d)
-	case clusterset.SameFacts(&s.own.Spec, &d.record) && !clusterset.Spent(s.own.Spec.Revision):
+	case clusterset.SameFacts(&s.own.Spec, &d.record):
 		return 0, nil
 	}
 	content := d.record
@@ -92,9 +92,7 @@ func (r *reconciler) setPublished(ctx context.Context, s *state) error {
 	if maps.Equal(rec.Annotations, s.own.Annotations) {
 		return nil
 	}
-	if is := s.shown.Spec.Revision; !clusterset.Spent(is) { // a later process tells by it that the hub was restored
-		rec.Spec.Revision = max(rec.Spec.Revision, is)
-	}
+	rec.Spec.Revision = max(rec.Spec.Revision, s.shown.Spec.Revision) // a later process sees by it a restored hub
 	if err := r.Local.Update(ctx, rec); err != nil {
 		return err
 	}

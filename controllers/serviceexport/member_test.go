@@ -164,7 +164,7 @@ func valid(was, o client.Object) error {
 	if is.Revision < 1 || is.Revision > clusterset.MaxRevision {
 		return fmt.Errorf("revision %d", is.Revision)
 	}
-	if was != nil && kube.Origin(was).Revision >= is.Revision {
+	if was != nil && kube.Origin(was).Revision >= is.Revision && is.Revision < clusterset.MaxRevision {
 		return fmt.Errorf("revision %d follows %d", is.Revision, kube.Origin(was).Revision)
 	}
 	var groups []hubv1alpha1.EndpointGroup

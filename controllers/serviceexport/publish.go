@@ -39,10 +39,6 @@ func (r *reconciler) publish(
 		s.waits = true
 		return wait, false, nil
 	}
-	if s.shown != nil && clusterset.Spent(s.shown.Spec.Revision) {
-		again, err = r.recreate(ctx, s, s.shown)
-		return again, false, err
-	}
 	record := d.record
 	record.Endpoints, record.Pages = nil, 0
 	var refused, failed error // of the page that ended the writes: by the hub's rules, or otherwise
@@ -153,10 +149,6 @@ func (r *reconciler) publishPage(
 	page.Namespace = r.HubNamespace
 	page.Name = clusterset.PageName(number, s.name.Name, s.name.Namespace, r.Cluster)
 	if shown != nil {
-		if clusterset.Spent(shown.Spec.Revision) {
-			delete(s.pages, number)
-			return r.recreate(ctx, s, shown)
-		}
 		is := shown.Spec
 		is.Revision = 0
 		// Other members have imported this group at the record's revision. They take a page with a lower one for
@@ -210,7 +202,7 @@ func (r *reconciler) publishRecord(
 		is := s.shown.Spec
 		is.Revision = 0
 		// If the hub was restored, perhaps before this process started, even the same content is written.
-		older := s.own != nil && s.shown.Spec.Revision < s.own.Spec.Revision && !clusterset.Spent(s.own.Spec.Revision)
+		older := s.own != nil && s.shown.Spec.Revision < s.own.Spec.Revision
 		if !older && equality.Semantic.DeepEqual(is, content) {
 			return again, nil
 		}

@@ -104,11 +104,7 @@ func (r *reconciler) noteShown(s *state) time.Duration {
 // nextRevision returns a revision above all that other members may have seen of the name.
 func (r *reconciler) nextRevision(s *state) int64 {
 	var last int64
-	see := func(revision int64) {
-		if !clusterset.Spent(revision) {
-			last = max(last, revision)
-		}
-	}
+	see := func(revision int64) { last = max(last, revision) }
 	if s.own != nil {
 		see(s.own.Spec.Revision)
 	}
@@ -136,9 +132,6 @@ func (m *memory) highest(record string) int64 {
 // noteRevision notes the revision of a record or page that the hub shows, and returns whether it has shown or taken a
 // higher one: then it was restored, and other members do not follow it, even if its content is right.
 func (r *reconciler) noteRevision(record string, shown int64) (restored bool) {
-	if clusterset.Spent(shown) {
-		shown = 0 // it counts for nothing: what has it is created again
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of(record)
@@ -221,17 +214,6 @@ func (r *reconciler) deleteFromHub(ctx context.Context, s *state, o client.Objec
 // recreateAfter is how long a record stays deleted before it is created again. Other members follow the younger of two
 // records, and a creationTimestamp has whole seconds.
 const recreateAfter = time.Second
-
-// recreate deletes a record or page whose revision cannot grow; a later pass creates it. No agent writes such a
-// revision: somebody else has used this member's token.
-func (r *reconciler) recreate(ctx context.Context, s *state, o client.Object) (again time.Duration, err error) {
-	log.FromContext(ctx).Info("recreating a record", "record", o.GetName(), "revision", kube.Origin(o).Revision)
-	if err := r.deleteFromHub(ctx, s, o); err != nil {
-		return 0, err
-	}
-	r.deleted(o.GetName(), r.Now())
-	return recreateAfter, nil
-}
 
 // deleted notes that a record was deleted. It is not created again before recreateAfter.
 func (m *memory) deleted(record string, at time.Time) {

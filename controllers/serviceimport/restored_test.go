@@ -332,6 +332,32 @@ func TestS2AnInlineRecordThatIsOlder(t *testing.T) {
 	}
 }
 
+// TestAChangeWithTheSameRevisionIsFollowed: the owner of a record whose revision a thief has set to the highest one
+// writes with that.
+func TestAChangeWithTheSameRevisionIsFollowed(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	for _, address := range []string{"10.3.0.2", "10.3.0.3"} {
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Revision, rec.Spec.Endpoints[0].Endpoints[0].Address = clusterset.MaxRevision, address
+		})
+		if err := m.pass(); err != nil || m.addresses() != address {
+			t.Errorf("%v: imported %s, want %s", err, m.addresses(), address)
+		}
+	}
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Withdrawn, rec.Spec.Endpoints = true, nil
+	})
+	for range 2 {
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m.addresses() != "" {
+		t.Errorf("withdrawn, and imported %s", m.addresses())
+	}
+}
+
 // TestE10AHeldRecordSaysSo: the copy has condition Held while the hub shows an older record or none, and not after.
 func TestE10AHeldRecordSaysSo(t *testing.T) {
 	m := newMember(t)
