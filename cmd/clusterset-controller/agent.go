@@ -156,7 +156,8 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "clusterset_agent_build_info", Help: "Always 1, with the version of this replica.",
 	}, []string{"version"})
-	return run(ctx, mgr, a, f.addresses, prometheus.Labels{"cluster": f.cluster, "clusterset": f.hubNamespace}, build)
+	labels := prometheus.Labels{"cluster": f.cluster, "clusterset": f.hubNamespace}
+	return run(ctx, mgr, a.Ready, f.addresses, labels, build)
 }
 
 // agentOptions limit the caches of records and Leases to the agent's own namespace.

@@ -80,7 +80,7 @@ func hubCommand(ctx context.Context, logger logr.Logger, args []string) error {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "clusterset_hub_build_info", Help: "Always 1, with the version of this replica.",
 	}, []string{"version"})
-	return run(ctx, mgr, h, f.addresses, prometheus.Labels{"clusterset": f.namespace}, build)
+	return run(ctx, mgr, h.Ready, f.addresses, prometheus.Labels{"clusterset": f.namespace}, build)
 }
 
 // hubOptions limit the caches to the clusterset.

@@ -127,22 +127,15 @@ func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 	}
 }
 
-// controllers are the controllers of one command, as the manager runs them.
-type controllers interface {
-	manager.Runnable
-	Ready() error
-}
-
-// run runs a manager until ctx ends. build is the metric that has the version.
-func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels,
+// run runs a manager until ctx ends. ready is the readiness check, and build the metric that has the version.
+func run(ctx context.Context, mgr manager.Manager, ready func() error, a addresses, labels prometheus.Labels,
 	build *prometheus.GaugeVec,
 ) error {
 	build.WithLabelValues(version).Set(1)
 	err := errors.Join(
 		metrics.Registry.Register(build),
-		mgr.Add(c),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return c.Ready() }),
+		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return ready() }),
 		serveMetrics(mgr, a.metrics, labels),
 	)
 	if err != nil {

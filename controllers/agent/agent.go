@@ -91,7 +91,7 @@ type Agent struct {
 	health   *health.Reporter
 }
 
-// New returns an agent for a manager of its own cluster. hub returns the hub's address and
+// New adds an agent to a manager of its own cluster. hub returns the hub's address and
 // credentials. It is called at each attempt to connect, so the kubeconfig may be created later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
 	if o.Now == nil {
@@ -150,7 +150,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.list = append(a.list, a.health.Controller())
-	errs := []error{metrics.Registry.Register(&collector{a})}
+	errs := []error{metrics.Registry.Register(&collector{a}), mgr.Add(a)}
 	for _, c := range a.list {
 		for _, m := range c.Metrics {
 			errs = append(errs, metrics.Registry.Register(m))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -37,82 +36,68 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// Hub runs the controllers of one clusterset. A manager starts it once this replica leads.
+// Hub is the controllers of one clusterset. A manager runs them once this replica leads.
 type Hub struct {
 	mgr       manager.Manager
 	namespace string // of the clusterset
-	events    kube.Events
-	ready     atomic.Bool
 }
 
-// New returns the Hub of the clusterset in namespace. The manager's cache must be restricted to that namespace.
+// New adds the controllers of the clusterset in namespace to a manager. Its cache must be restricted to that namespace.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
 	events, err := kube.NewEvents(mgr.GetConfig(), mgr.GetScheme(), namespace)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{mgr: mgr, namespace: namespace, events: events}
+	env := kube.HubEnv{
+		Namespace: namespace, Hub: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now,
+	}
+	for _, c := range []kube.Controller{inventory.New(env), blocks.New(env)} {
+		ctl, err := c.New(mgr, 1)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range c.Watches {
+			events := source.Kind(mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))
+			if err := ctl.Watch(events); err != nil {
+				return nil, fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
+			}
+		}
+		if err := mgr.Add(ctl); err != nil {
+			return nil, err
+		}
+	}
+	h := &Hub{mgr, namespace}
 	return h, metrics.Registry.Register(newCollector(h))
 }
 
-func (h *Hub) controllers() []kube.Controller {
-	env := kube.HubEnv{
-		Namespace: h.namespace, Hub: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(), Events: h.events, Now: time.Now,
-	}
-	return []kube.Controller{inventory.New(env), blocks.New(env)}
-}
-
-// Ready is the readiness check. It fails while this replica leads and its controllers do not run yet.
+// Ready is the readiness check. It fails while this replica leads and has not listed what its controllers need, or the
+// namespace has no ClusterSet.
 func (h *Hub) Ready() error {
-	select {
-	case <-h.mgr.Elected():
-	default:
+	if !h.leads() {
 		return nil
 	}
-	if !h.ready.Load() {
-		return errors.New("the controllers do not run yet: see the log")
-	}
-	return nil
-}
-
-// Start runs until ctx ends (manager.Runnable).
-func (h *Hub) Start(ctx context.Context) error {
-	const what = "the CRDs and the ClusterSet"
-	if kube.Await(ctx, h.mgr.GetLogger(), what, 10*time.Second, h.check) != nil {
-		return nil
-	}
-	for _, c := range h.controllers() {
-		ctl, err := c.New(h.mgr, 1)
-		if err != nil {
-			return err
-		}
-		for _, w := range c.Watches {
-			events := source.Kind(h.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))
-			if err := ctl.Watch(events); err != nil {
-				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
-			}
-		}
-		if err := h.mgr.Add(ctl); err != nil {
-			return err
-		}
-	}
-	h.ready.Store(true)
-	h.mgr.GetLogger().Info("started the controllers")
-	<-ctx.Done()
-	return nil
-}
-
-// check returns nil once the CRDs are installed and the ClusterSet exists.
-func (h *Hub) check(ctx context.Context) error {
-	in := []client.ListOption{client.InNamespace(h.namespace), client.Limit(1)}
 	var sets hubv1alpha1.ClusterSetList
-	for _, list := range []client.ObjectList{&inventoryv1alpha1.ClusterProfileList{}, &sets} {
-		if err := h.mgr.GetAPIReader().List(ctx, list, in...); err != nil {
-			return fmt.Errorf("%w; apply deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
-		}
+	if err := errors.Join(h.list(&inventoryv1alpha1.ClusterProfileList{}), h.list(&sets)); err != nil {
+		return fmt.Errorf("%w; apply deploy/hub and deploy/hub/controller", err)
 	}
 	if len(sets.Items) == 0 {
 		return fmt.Errorf("namespace %s has no ClusterSet; run: kubectl apply -k deploy/hub/clusterset", h.namespace)
 	}
 	return nil
+}
+
+func (h *Hub) leads() bool {
+	select {
+	case <-h.mgr.Elected():
+		return true
+	default:
+		return false
+	}
+}
+
+// list reads the cache. It fails before that has its first list, and when the manager stops.
+func (h *Hub) list(into client.ObjectList) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return h.mgr.GetClient().List(ctx, into, client.InNamespace(h.namespace), client.UnsafeDisableDeepCopy)
 }

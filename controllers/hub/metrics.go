@@ -1,13 +1,9 @@
 package hub
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -45,28 +41,17 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It reads only the cache.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	if !c.h.ready.Load() {
-		return // another replica leads, or there is no cache yet
-	}
 	var profiles inventoryv1alpha1.ClusterProfileList
-	if !c.list(&profiles) {
-		return
+	if !c.h.leads() || c.h.list(&profiles) != nil {
+		return // another replica leads, or there is no cache yet
 	}
 	for state, n := range states(profiles.Items) {
 		ch <- prometheus.MustNewConstMetric(c.members, prometheus.GaugeValue, float64(n), state)
 	}
 	var sets hubv1alpha1.ClusterSetList
-	if c.list(&sets) && len(sets.Items) == 1 {
+	if c.h.list(&sets) == nil && len(sets.Items) == 1 {
 		c.blocks(ch, &sets.Items[0], profiles.Items)
 	}
-}
-
-// list reads the cache. It fails before that has its first list, and when the manager stops.
-func (c *collector) list(into client.ObjectList) bool {
-	in := client.InNamespace(c.h.namespace)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return c.h.mgr.GetClient().List(ctx, into, in, client.UnsafeDisableDeepCopy) == nil
 }
 
 // blocks exports what the grants would be now, so that nothing must be counted and remembered.

@@ -4,7 +4,6 @@
 package offclock
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -95,10 +94,7 @@ func Run() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(
-		mgr.Add(a),
-		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return a.Ready() }),
-	); err != nil {
+	if err := mgr.AddReadyzCheck("controllers", func(*http.Request) error { return a.Ready() }); err != nil {
 		return err
 	}
 	logger.Info("starting", "clock is off by", off)
