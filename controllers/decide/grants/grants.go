@@ -35,7 +35,7 @@ type Plan struct {
 
 	Unreadable   []Finding // properties that cannot be used
 	Refused      []ipam.AskRefused
-	Overlaps     []Finding // of granted blocks with other blocks or reported ranges
+	Overlaps     []Finding // of granted blocks with reported ranges
 	Pools        []Pool
 	Unusable     []string // pools, each with the reason
 	PoolOverlaps []PoolOverlap
@@ -83,14 +83,12 @@ func Decide(f Facts) Plan {
 	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks)}
 	in.BitsV4, in.BitsV6 = int(v.Blocks.IPv4Bits), int(v.Blocks.IPv6Bits)
 	plan := Plan{Unusable: unusable}
-	reported := map[string]Reported{}
 	for i := range f.Profiles {
 		p := &f.Profiles[i]
 		if !clusterset.IsOurs(p) {
 			continue
 		}
 		r := Read(p.Status.Properties)
-		reported[p.Name] = r
 		for _, why := range r.Unreadable {
 			plan.Unreadable = append(plan.Unreadable, Finding{p.Name, why})
 		}
@@ -117,9 +115,8 @@ func Decide(f Facts) Plan {
 		carved.Grants = nil
 	}
 	plan.apply(f, carved.Grants)
-	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, reported)
 	plan.Pools = countPools(v, pools, in.Granted, in.Known)
-	plan.PoolOverlaps = poolOverlaps(pools, in.Known, in.Granted)
+	plan.PoolOverlaps, plan.Overlaps = overlaps(pools, in.Granted, in.Known)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }

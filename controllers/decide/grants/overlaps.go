@@ -9,31 +9,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// overlaps reports granted blocks that overlap another block or a reported range. The blocks stay, because VIPs may be
-// in use there.
-func overlaps(found []ipam.Overlap, blocks []ipam.Grant, reported map[string]Reported) (out []Finding) {
-	for _, o := range found {
-		out = append(out, Finding{o.Block.Member, fmt.Sprintf("block %s overlaps the %s %s of %s",
-			o.Block.Prefix, o.With.Use, o.With.Prefix, o.With.Member)})
-	}
-	for _, b := range blocks {
-		r := reported[b.Member]
-		for use, ranges := range r.ranges() {
-			for _, p := range ranges {
-				// A member's ServiceCIDRs inside its own block are the purpose of the block.
-				if p.Overlaps(b.Prefix) && (use == usePods || p.Bits() < b.Prefix.Bits()) {
-					out = append(out, Finding{b.Member,
-						fmt.Sprintf("block %s overlaps the %s %s of the member itself", b.Prefix, use, p)})
-				}
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Message, b.Message))
-	})
-	return out
-}
-
 // PoolOverlap is a pool that overlaps a range of a member. No block comes from the part that overlaps.
 type PoolOverlap struct {
 	Pool netip.Prefix
@@ -44,18 +19,34 @@ func (o PoolOverlap) String() string {
 	return fmt.Sprintf("pool %s overlaps the %s %s of %s", o.Pool, o.With.Use, o.With.Prefix, o.With.Member)
 }
 
-// poolOverlaps returns the pools that overlap a reported range, unless that is inside a block of the same member.
-func poolOverlaps(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out []PoolOverlap) {
+// overlaps returns which pools and blocks overlap a reported range, except Services in a block of the same member: they
+// are its purpose. The blocks stay, because VIPs may be in use there. Two blocks that overlap are not reported before a
+// member reports one of them as a range for its Services.
+func overlaps(pools []netip.Prefix, blocks []ipam.Grant, known []ipam.Known) (of []PoolOverlap, found []Finding) {
 	for _, k := range known {
+		intended := func(b ipam.Grant) bool { return k.Use == useServices && Inside(k, b) }
+		for _, b := range blocks {
+			if !b.Prefix.Overlaps(k.Prefix) || intended(b) {
+				continue
+			}
+			owner := k.Member
+			if owner == b.Member {
+				owner = "the member itself"
+			}
+			found = append(found, Finding{b.Member,
+				fmt.Sprintf("block %s overlaps the %s %s of %s", b.Prefix, k.Use, k.Prefix, owner)})
+		}
 		for _, p := range pools {
-			if p.Overlaps(k.Prefix) &&
-				!slices.ContainsFunc(blocks, func(b ipam.Grant) bool { return Inside(k, b) }) {
-				out = append(out, PoolOverlap{p, k})
+			if p.Overlaps(k.Prefix) && !slices.ContainsFunc(blocks, intended) {
+				of = append(of, PoolOverlap{p, k})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b PoolOverlap) int { return cmp.Compare(a.String(), b.String()) })
-	return out
+	slices.SortFunc(of, func(a, b PoolOverlap) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Message, b.Message))
+	})
+	return of, found
 }
 
 // Inside reports whether a range is part of this block and both belong to the same member.

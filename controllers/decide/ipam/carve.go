@@ -24,7 +24,7 @@ type Grant struct {
 type Known struct {
 	Member string
 	Prefix netip.Prefix
-	Use    string // "pod range", "service range" or useBlock
+	Use    string // "pod range" or "service range"
 }
 
 // Ask is the total number of blocks of a family that a member wants.
@@ -49,9 +49,8 @@ type Carving struct {
 
 // Carved is the result of Carve. Carve only adds: it never shrinks or removes a granted block.
 type Carved struct {
-	Grants   []Grant
-	Refused  []AskRefused
-	Overlaps []Overlap
+	Grants  []Grant
+	Refused []AskRefused
 }
 
 // AskRefused is an Ask that cannot be granted now.
@@ -60,14 +59,6 @@ type AskRefused struct {
 	Family corev1.IPFamily
 	Err    error
 }
-
-// Overlap is a granted block that overlaps another block, or a range of another member.
-type Overlap struct {
-	Block Grant
-	With  Known
-}
-
-const useBlock = "block" // Known.Use of a granted block
 
 // owner is a member, as to its blocks of one family.
 type owner struct {
@@ -92,7 +83,7 @@ func Carve(in Carving) Carved {
 		taken = append(taken, k.Prefix)
 	}
 	taken = clusterset.Outermost(taken)
-	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
+	var out Carved
 	refused, last := map[owner]bool{}, map[netip.Prefix]netip.Prefix{}
 	for _, t := range requests(in.Asks, have) {
 		if refused[t.owner()] {
@@ -195,44 +186,6 @@ func lowestFree(pool, block netip.Prefix, taken []netip.Prefix) (netip.Prefix, b
 		block = netip.PrefixFrom(next, block.Bits())
 	}
 	return block, true
-}
-
-// overlaps returns the Overlaps. Of two prefixes that overlap, one contains the other: in sorted order, the prefixes
-// around the current one form a stack.
-func overlaps(granted []Grant, known []Known) []Overlap {
-	all := make([]Known, 0, len(granted)+len(known))
-	for _, g := range granted {
-		all = append(all, Known{Member: g.Member, Prefix: g.Prefix.Masked(), Use: useBlock})
-	}
-	for _, k := range known {
-		k.Prefix = k.Prefix.Masked()
-		all = append(all, k)
-	}
-	slices.SortFunc(all, func(a, b Known) int {
-		return cmp.Or(
-			a.Prefix.Addr().Compare(b.Prefix.Addr()),
-			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
-			cmp.Compare(a.Member, b.Member),
-			cmp.Compare(a.Use, b.Use),
-		)
-	})
-	var found []Overlap
-	var around []Known
-	for _, k := range all {
-		for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(k.Prefix) {
-			around = around[:len(around)-1]
-		}
-		for _, outer := range around {
-			switch {
-			case outer.Use == useBlock && (outer.Member != k.Member || k.Use == useBlock):
-				found = append(found, Overlap{Block: Grant{outer.Member, outer.Prefix}, With: k})
-			case k.Use == useBlock && outer.Member != k.Member:
-				found = append(found, Overlap{Block: Grant{k.Member, k.Prefix}, With: outer})
-			}
-		}
-		around = append(around, k)
-	}
-	return found
 }
 
 // FreeBlocks returns how many blocks of this prefix length, at least the pool's, are free in a pool, at most

@@ -59,24 +59,6 @@ func TestABlockInUseNeverShrinks(t *testing.T) {
 	}
 }
 
-func TestABlockThatMeetsAnotherIsSaid(t *testing.T) {
-	in := Carving{
-		Granted: []Grant{
-			{"eu", prefix("10.0.0.0/24")},
-			{"us", prefix("10.0.0.0/25")},
-			{"us", prefix("10.9.0.0/24")},
-		},
-		Known: []Known{{"us", prefix("10.9.0.0/26"), "services"}, {"eu", prefix("10.9.0.0/16"), "pods"}},
-	}
-	want := []Overlap{
-		{Grant{"eu", prefix("10.0.0.0/24")}, Known{"us", prefix("10.0.0.0/25"), useBlock}},
-		{Grant{"us", prefix("10.9.0.0/24")}, Known{"eu", prefix("10.9.0.0/16"), "pods"}},
-	}
-	if got := Carve(in).Overlaps; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v: a member's ranges in its own block are in order", got, want)
-	}
-}
-
 func TestBlocksOfAFamilyWithoutAPool(t *testing.T) {
 	got := Carve(Carving{
 		Pools: []netip.Prefix{prefix("fd00::/64")}, BitsV4: 24, Asks: []Ask{{Member: "eu", Family: v4, Blocks: 2}},
