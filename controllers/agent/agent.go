@@ -149,7 +149,6 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if a.health, err = newHealth(a); err != nil {
 		return nil, err
 	}
-	a.list = append(a.list, a.health.Controller())
 	errs := []error{metrics.Registry.Register(&collector{a}), mgr.Add(a)}
 	for _, c := range a.list {
 		for _, m := range c.Metrics {
@@ -198,23 +197,6 @@ func (a *Agent) unsynced() error {
 	return nil
 }
 
-// reportUntilSynced writes the Membership in place of its controller, which waits for the informers as all do.
-func (a *Agent) reportUntilSynced(ctx context.Context) {
-	for look := time.NewTicker(attemptTimeout); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-		err := a.unsynced()
-		if err == nil {
-			return
-		}
-		a.log.Info("no controller runs yet", "reason", err.Error())
-		a.report(ctx)
-	}
-}
-
 // Contested returns whether another agent holds this member's Lease.
 func (a *Agent) Contested() bool { return a.env.Contested() }
 
@@ -236,11 +218,12 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 func (a *Agent) run(ctx context.Context) error {
+	go a.health.Run(logr.NewContext(ctx, a.log))
 	logger := a.log.WithValues("remedy", "kubectl apply -k deploy/member")
 	err := kube.Await(ctx, logger, "this cluster", attemptTimeout, func(attempt context.Context) error {
 		err := checkKinds(attempt, a.mgr.GetAPIReader(), localKinds())
 		if err != nil {
-			a.report(ctx)
+			a.health.Kick()
 		}
 		return err
 	})
@@ -276,10 +259,10 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
-	go a.reportUntilSynced(ctx)
 	go a.watchOptional(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
+	a.health.Kick()
 	go a.renew(ctx)
 
 	return a.followHub(ctx, opened)
@@ -338,9 +321,9 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 }
 
 // concurrency returns the number of workers. They are many because passes mostly wait for an API server, and because
-// live changes, which go first, must leave some to the first list. The heartbeat and health are one loop each.
+// live changes, which go first, must leave some to the first list. The heartbeat is one loop.
 func concurrency(name string) int {
-	if name == "heartbeat" || name == "health" {
+	if name == "heartbeat" {
 		return 1
 	}
 	return 16

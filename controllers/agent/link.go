@@ -198,6 +198,7 @@ func (a *Agent) followHub(ctx context.Context, opened <-chan *link) error {
 				return err
 			}
 			a.log.Info("the controllers follow the hub")
+			a.health.Kick()
 		case <-look.C:
 			if cfg := a.newAccess(); cfg != nil {
 				a.tryAccess(ctx, cfg)

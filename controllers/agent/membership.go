@@ -143,19 +143,10 @@ func (a *Agent) enter(ctx context.Context) error {
 			if errors.Is(err, membership.ErrIdentity) {
 				a.env.Restart(err.Error())
 			}
-			a.report(ctx) // not attempt, which may have no time left
+			a.health.Kick()
 			return err
 		},
 	)
-}
-
-// report writes the Membership while its controller does not run.
-func (a *Agent) report(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	if _, err := a.health.Report(ctx); err != nil {
-		a.log.Info("writing the Membership failed", "reason", err.Error())
-	}
 }
 
 // renew renews the token for the hub until ctx ends.

@@ -177,7 +177,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 func TestMetricsOfTheMembership(t *testing.T) {
 	a := observed("")
 	a.ready.Store(false)
-	if _, err := a.health.Report(t.Context()); err != nil {
+	if err := a.health.Report(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := shown(t, a)

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -225,16 +224,9 @@ func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 // used up its time.
 func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, end := context.WithCancel(t.Context())
-		local := fake.NewClientBuilder().WithScheme(Scheme()).WithStatusSubresource(&hubv1alpha1.Membership{}).
-			WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client,
-				sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				end()
-				return c.SubResource(sub).Patch(t.Context(), o, p, opts...)
-			}}).Build()
+		ctx, end := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer end()
+		local := fake.NewClientBuilder().WithScheme(Scheme()).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
 		a := &Agent{log: logr.Discard()}
 		a.gate = &membership.Gate{Cluster: "east", Local: local, Hub: func(context.Context) (client.Client, error) {
 			time.Sleep(time.Hour)
@@ -245,7 +237,7 @@ func TestAnAttemptThatTakesTooLongIsReported(t *testing.T) {
 			Seen:   func() (f decide.Facts) { a.seen.do(func(s *seen) { f.Answer = s.answer }); return f },
 			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil }, Now: time.Now,
 		})
-		time.AfterFunc(2*time.Hour, end)
+		go a.health.Run(ctx)
 		_ = a.enter(ctx) // it ends with ctx
 		var m hubv1alpha1.Membership
 		err := local.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, &m)

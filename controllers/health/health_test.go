@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -20,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 	})
 	pass := func() hubv1alpha1.Membership {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		if err := r.Report(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(interval)
@@ -161,7 +161,7 @@ func TestAHubWhoseWatchIsLateIsReachable(t *testing.T) {
 		t.Helper()
 		seen = health.Facts{Fresh: fresh, Answer: answer, Accepted: answer == nil}
 		for range passes {
-			if _, err := r.Report(t.Context()); err != nil {
+			if err := r.Report(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			c := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionHubReachable)
@@ -227,7 +227,7 @@ func TestF4ASilentAgentIsNamed(t *testing.T) {
 		})
 		report := func(want string) {
 			t.Helper()
-			if _, err := r.Report(t.Context()); err != nil {
+			if err := r.Report(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPeersReachable)
@@ -339,6 +339,30 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestRunReportsAtOnceAndRegularly, also after a failure.
+func TestRunReportsAtOnceAndRegularly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		began := time.Now()
+		local := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errors.New("no answer")
+			},
+		}).Build()
+		r := New(Config{
+			LocalNow: local, Hub: func() client.Client { return nil }, Now: time.Now,
+			Seen: func() (f health.Facts) { at = append(at, time.Since(began)); return f },
+		})
+		ctx, end := context.WithTimeout(t.Context(), 25*time.Second)
+		defer end()
+		time.AfterFunc(3*time.Second, r.Kick)
+		r.Run(ctx)
+		if want := []time.Duration{3 * time.Second, interval, 2 * interval}; !slices.Equal(at, want) {
+			t.Errorf("it reported at %v, want %v", at, want)
+		}
+	})
+}
+
 // TestP5ReadyOnTheHubIsOfOneMoment: a hub that answers after the agent has looked does not get what was before.
 func TestP5ReadyOnTheHubIsOfOneMoment(t *testing.T) {
 	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
@@ -354,7 +378,7 @@ func TestP5ReadyOnTheHubIsOfOneMoment(t *testing.T) {
 		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
 		Now:    time.Now,
 	})
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+	if err := r.Report(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := hub.Get(t.Context(), client.ObjectKeyFromObject(profile), profile); err != nil {

@@ -6,12 +6,10 @@ package health
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,9 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -36,6 +32,9 @@ import (
 
 // interval is how often the agent looks for what no watch shows: the DNS, its rights, and the hub's answers.
 const interval = 10 * time.Second
+
+// reportTimeout is longer than an API server's default request timeout of one minute.
+const reportTimeout = 90 * time.Second
 
 // reportEvery is after what time an unchanged status is written: who sees an older one knows that no agent works. The
 // kubelet's default for the status of a Node is the same.
@@ -65,14 +64,13 @@ type Config struct {
 // Reporter writes the Membership.
 type Reporter struct {
 	Config
-	mu         sync.Mutex // one Report at a time
+	kick       chan struct{}
 	budget     *rate.Limiter
 	dns        health.DNS
 	dnsAt      time.Time
 	set        string   // that this cluster is a member of, as last read
 	here, hub  []string // missing rights
 	rights     error    // why there may be more
-	shown      bool     // the hub showed this agent's own renewals when Ready was decided
 	shownAt    time.Time
 	rightsNext time.Time
 	silent     map[string]time.Time // since when the agents of other members do not answer, by ID
@@ -83,54 +81,57 @@ type Reporter struct {
 func New(c Config) *Reporter {
 	// A part of the budget for one object (K4322: one update per 30 s, burst 10): the inventory on the hub has half,
 	// membership a quarter.
-	return &Reporter{Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 2)}
+	return &Reporter{Config: c, kick: make(chan struct{}, 1), budget: rate.NewLimiter(rate.Every(2*time.Minute), 2)}
 }
 
-// Controller returns the controller that reports while this cluster is a member. Its only request is the Membership.
-func (r *Reporter) Controller() kube.Controller {
-	self := types.NamespacedName{Name: hubv1alpha1.MembershipName}
-	all := kube.Named(func(client.Object) types.NamespacedName { return self })
-	return kube.Controller{
-		Name: "health",
-		Watches: []kube.Watch{
-			{Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: all, Alike: kube.SameProperty},
-			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: all, Alike: func(was, is client.Object) bool {
-				return is.GetName() != clusterset.LeaseRenewed && kube.SameState(was, is)
-			}},
-		},
-		Reconciler: r,
+// Run reports every interval, and after each Kick, until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	for look := time.NewTicker(interval); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		case <-r.kick:
+		}
+		attempt, cancel := context.WithTimeout(ctx, reportTimeout)
+		if err := r.Report(attempt); err != nil {
+			log.FromContext(ctx).Info("writing the Membership failed", "reason", err.Error())
+		}
+		cancel()
 	}
 }
 
-// Reconcile reports, and looks again after a while.
-func (r *Reporter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	ready, err := r.Report(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
+// Kick has Run report now.
+func (r *Reporter) Kick() {
+	select {
+	case r.kick <- struct{}{}:
+	default: // it is about to
 	}
-	wait, err := r.mirror(ctx, ready)
-	if wait <= 0 || wait > interval {
-		wait = interval
-	}
-	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 // Conditions returns those that were decided last, without their times; nil before that.
 func (r *Reporter) Conditions() []metav1.Condition { return ptr.Deref(r.decided.Load(), nil) }
 
-// Report writes what differs into the Membership, and returns condition Ready. A cluster whose CRDs are older than the
-// agent has no Memberships: that is no error.
-func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Report writes what differs into the Membership, and condition Ready to this member's ClusterProfile if the hub showed
+// this agent's own renewals when that was decided.
+func (r *Reporter) Report(ctx context.Context) error {
 	facts, err := r.gather(ctx)
 	if err != nil {
-		return ready, err
+		return err
 	}
-	r.shown = facts.Fresh && !facts.Cloned
 	decided := health.Decide(&facts)
 	r.decided.Store(&decided)
-	ready = decided[len(decided)-1]
+	if err := r.write(ctx, &facts, decided); err != nil {
+		return err
+	}
+	if hub := r.Hub(); hub != nil && facts.Fresh && !facts.Cloned {
+		return r.mirror(ctx, hub, decided[len(decided)-1])
+	}
+	return nil
+}
+
+// write writes the Membership. A cluster whose CRDs are older than the agent has none: that is no error.
+func (r *Reporter) write(ctx context.Context, facts *health.Facts, decided []metav1.Condition) error {
 	m, err := kube.Get[*hubv1alpha1.Membership](ctx, r.LocalNow, types.NamespacedName{Name: hubv1alpha1.MembershipName})
 	if err == nil && m == nil {
 		m = &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
@@ -138,10 +139,10 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	}
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		log.FromContext(ctx).V(1).Info("this cluster takes no Membership", "reason", err.Error())
-		return ready, nil
+		return nil
 	}
 	if err != nil {
-		return ready, err
+		return err
 	}
 	want := m.DeepCopy()
 	want.Status.ClusterSet, want.Status.ClusterID = facts.Set, facts.Cluster
@@ -150,39 +151,32 @@ func (r *Reporter) Report(ctx context.Context) (ready metav1.Condition, err erro
 	want.Status.Conditions, _ = conditions.Set(m.Status.Conditions, decided, m.Generation, now)
 	recent := now.Sub(m.Status.ReportedAt.Time).Abs() < reportEvery
 	if recent && equality.Semantic.DeepEqual(want.Status, m.Status) {
-		return ready, nil
+		return nil
 	}
 	want.Status.ReportedAt = now
-	return ready, r.LocalNow.Status().Patch(ctx, want, kube.Changes(m))
+	return r.LocalNow.Status().Patch(ctx, want, kube.Changes(m))
 }
 
-// mirror writes the condition Ready as MemberReady to this member's ClusterProfile. It returns how long it must wait.
-func (r *Reporter) mirror(ctx context.Context, ready metav1.Condition) (time.Duration, error) {
-	r.mu.Lock()
-	shown := r.shown
-	r.mu.Unlock()
-	hub := r.Hub()
-	if hub == nil || !shown {
-		return 0, nil
-	}
+// mirror writes the condition Ready as MemberReady to this member's ClusterProfile. Without budget, a later pass does.
+func (r *Reporter) mirror(ctx context.Context, hub client.Client, ready metav1.Condition) error {
 	name := types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)
 	if err != nil || profile == nil {
-		return 0, err
+		return err
 	}
 	ready.Type = inventoryv1alpha1.ConditionMemberReady
 	all, changed := conditions.Set(
 		profile.Status.Conditions, []metav1.Condition{ready}, profile.Generation, metav1.NewTime(r.Now()))
 	if !changed {
-		return 0, nil
+		return nil
 	}
 	want := profile.DeepCopy()
 	want.Status.Conditions = all
-	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
+	_, err = kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		return 0, nil // the hub's policy is older than this agent
+		return nil // the hub's policy is older than this agent
 	}
-	return wait, err
+	return err
 }
 
 func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
