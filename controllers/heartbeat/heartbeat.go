@@ -193,7 +193,6 @@ func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spe
 	switch {
 	case errors.Is(err, errForeign):
 		h.Answered(nil) // it showed the Lease
-		h.reportForeign(ctx)
 	case !errors.Is(err, errHere):
 		h.Answered(err)
 	}

@@ -34,7 +34,6 @@ type foreign struct {
 	since    time.Time // when that version was first observed
 	versions int       // number of different versions
 	asked    int       // how often this agent has changed the Lease
-	reported bool
 }
 
 // observe notes the Lease, and returns whether its holder may still be running: after one version, until a renewal is
@@ -158,24 +157,6 @@ func (h *Heartbeat) askHolder(ctx context.Context, lease *coordinationv1.Lease) 
 	f := &h.foreign
 	f.version, f.since, f.versions = kube.Version(lease), h.Now(), 1
 	f.asked++
-}
-
-func (h *Heartbeat) reportForeign(ctx context.Context) {
-	h.mu.Lock()
-	due := h.foreign.versions > 1 && !h.foreign.reported
-	h.foreign.reported = h.foreign.reported || due
-	h.mu.Unlock()
-	if !due {
-		return
-	}
-	message := fmt.Sprintf(
-		"An agent outside this cluster renews the Lease of cluster %s on the hub. Probably one cluster is a clone. "+
-			"This agent publishes nothing until the other agent stops. Imported Services stay. "+
-			"In the clone, run `kubectl clusterset leave --force`, then `join` with another --cluster-id.",
-		h.Cluster,
-	)
-	log.FromContext(ctx).Info("stopped publishing", "reason", message)
-	h.Events.Event(kube.System(), kube.Warning, "ClonedAgent", message)
 }
 
 // storeRenewal stores a renewal in this cluster. Without it, the next process takes the renewal for foreign and waits.

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -103,7 +102,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	r.report(ctx, profile, want)
+	for _, c := range want.Status.Conditions {
+		if !meta.IsStatusConditionPresentAndEqual(profile.Status.Conditions, c.Type, c.Status) {
+			log.FromContext(ctx).Info("condition changed",
+				"cluster", want.Name, "type", c.Type, "status", c.Status, "reason", c.Reason)
+		}
+	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
@@ -133,21 +137,4 @@ func (r *reconciler) member(p *inventoryv1alpha1.ClusterProfile) *member {
 		r.members[p.Name] = m
 	}
 	return m
-}
-
-// report sends an Event for each condition whose status has changed.
-func (r *reconciler) report(ctx context.Context, before, after *inventoryv1alpha1.ClusterProfile) {
-	for _, c := range after.Status.Conditions {
-		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)
-		if was != nil && was.Status == c.Status || was == nil && c.Status != metav1.ConditionTrue {
-			continue
-		}
-		eventType := kube.Normal
-		if c.Status != metav1.ConditionTrue {
-			eventType = kube.Warning
-		}
-		r.Events.Event(after, eventType, c.Reason, c.Message)
-		log.FromContext(ctx).Info("condition changed",
-			"cluster", after.Name, "type", c.Type, "status", c.Status, "reason", c.Reason)
-	}
 }

@@ -113,14 +113,15 @@ func (p *pooled) has(want ...string) {
 	}))
 }
 
-// says waits for a condition, as type=status/reason.
-func (p *pooled) says(want string) {
+// says waits for a condition, as type=status/reason, whose message has all words.
+func (p *pooled) says(want string, words ...string) {
 	p.t.Helper()
 	kind, _, _ := strings.Cut(want, "=")
 	must(p.t, until(p.t.Context(), func() error {
 		c := meta.FindStatusCondition(p.set().Status.Conditions, kind)
-		if c == nil || kind+"="+string(c.Status)+"/"+c.Reason != want {
-			return fmt.Errorf("%+v, want %s", c, want)
+		if c == nil || kind+"="+string(c.Status)+"/"+c.Reason != want ||
+			slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) }) {
+			return fmt.Errorf("%+v, want %s %q", c, want, words)
 		}
 		return nil
 	}))
@@ -253,8 +254,7 @@ func TestV2ManyMembersAtOnce(t *testing.T) {
 // What members use is left out, and named; what becomes known too late is reported, and nothing is revoked.
 func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 	p := withPools(t, "v2-overlap", "10.0.0.0/22", "10.0.2.0/23")
-	p.says("PoolsValid=False/PoolInvalid")
-	p.event(p.ns, "PoolInvalid", "pool 10.0.2.0/23 overlaps pool 10.0.0.0/22")
+	p.says("PoolsValid=False/PoolInvalid", "pool 10.0.2.0/23 overlaps pool 10.0.0.0/22")
 	p.spec(func(v *hubv1alpha1.VIPs) { v.Pools = v.Pools[:1] })
 	p.says("PoolsValid=True/NoOverlap")
 	east := p.member("east", map[string]string{clusterset.PropertyServiceRanges: "10.0.0.0/24"})
@@ -263,8 +263,7 @@ func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 		clusterset.PropertyServiceRanges: "10.96.0.0/16", clusterset.PropertyPodRanges: "10.0.1.128/25",
 	})
 	p.has("east 10.0.1.0/24", "west 10.0.2.0/24")
-	p.says("PoolsValid=False/RangesOverlap")
-	p.event(p.ns, "RangesOverlap", "pool 10.0.0.0/22 overlaps the service range 10.0.0.0/24 of east")
+	p.says("PoolsValid=False/RangesOverlap", "pool 10.0.0.0/22 overlaps the service range 10.0.0.0/24 of east")
 	east.tell(t, services)
 	west.tell(t, nil)
 	p.says("PoolsValid=True/NoOverlap")
@@ -278,13 +277,11 @@ func TestV2AddedPoolsAreTakenUp(t *testing.T) {
 	p.member("east", services)
 	p.has("east 10.200.0.0/24")
 	p.member("west", services)
-	p.says("BlocksGranted=False/PoolsFull")
-	p.event(p.ns, "PoolsFull", "west: ")
+	p.says("BlocksGranted=False/PoolsFull", "west: ")
 	p.has("east 10.200.0.0/24")
 	p.spec(func(v *hubv1alpha1.VIPs) { v.Pools, v.Blocks.IPv4Bits = []string{"10.210.0.0/16"}, 20 })
 	p.has("east 10.200.0.0/24", "west 10.210.0.0/20")
-	p.says("BlocksGranted=True/Granted")
-	p.event(p.ns, "Granted", "Every member")
+	p.says("BlocksGranted=True/Granted", "Every member")
 	p.spec(func(v *hubv1alpha1.VIPs) { v.Mode = hubv1alpha1.VIPModeShared })
 	must(t, until(t.Context(), func() error {
 		if c := meta.FindStatusCondition(p.set().Status.Conditions, hubv1alpha1.ConditionBlocksGranted); c != nil {
@@ -380,7 +377,7 @@ func TestV2WrongPropertiesHaveNoEffect(t *testing.T) {
 		clusterset.PropertyPodRanges:     strings.Repeat("10.200.0.0/24 ", 70),
 	} {
 		liar.tell(t, map[string]string{property: value})
-		p.event("liar", "PropertyInvalid", property)
+		p.says("BlocksGranted=False/PropertyInvalid", property)
 	}
 	p.member("east", services)
 	p.has("east 10.200.0.0/24")

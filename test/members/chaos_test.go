@@ -16,7 +16,6 @@ import (
 
 	"github.com/miekg/dns"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -129,7 +128,16 @@ func TestTheStandbyTakesOver(t *testing.T) {
 	b.exported(t, service(s.ns, "theirs"), "10.2.0.9")
 	a.wantEndpoints(t, s.ns, "theirs", "b/http/10.2.0.9:8080")
 	theirs := slice(service(s.ns, "theirs"), "theirs-1")
-	turn := 9
+	admitted := func() string {
+		t.Helper()
+		m := &hubv1alpha1.Membership{}
+		if err := b.Get(t.Context(), client.ObjectKey{Name: hubv1alpha1.MembershipName}, m); err != nil {
+			t.Fatal(err)
+		}
+		c := meta.FindStatusCondition(m.Status.Conditions, hubv1alpha1.ConditionAdmitted)
+		return fmt.Sprint(c.Reason, " ", c.LastTransitionTime)
+	}
+	since, turn := admitted(), 9
 	follows := func(what string) time.Duration {
 		t.Helper()
 		began := time.Now()
@@ -171,14 +179,8 @@ func TestTheStandbyTakesOver(t *testing.T) {
 	waits(b.Agent, led+1)
 	twin.Kill()
 	follows("its machine gone")
-	var events corev1.EventList
-	if err := b.List(t.Context(), &events, client.InNamespace("clusterset-system")); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range events.Items {
-		if e.Reason == "ClonedAgent" {
-			t.Error("one took the other for a clone's agent: ", e.Message)
-		}
+	if is := admitted(); is != since {
+		t.Errorf("one took the other for a clone's agent: admitted since %s, and before since %s", is, since)
 	}
 	s.settled(t)
 }

@@ -172,7 +172,7 @@ func TestAClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.agentWith(t, local, hub, "r", lab.HubNamespace)
-	clone.wantEvent(t, "clusterset-system", "clusterset-system", "ClonedAgent")
+	clone.wantMembership(t, "Admitted", metav1.ConditionFalse, "Cloned")
 	svc := service(ns, "web")
 	r.create(t, slice(svc, "web-3", "10.3.0.3"))
 	both := []string{"r/http/10.3.0.1:8080", "r/http/10.3.0.3:8080"}

@@ -33,7 +33,6 @@ type Plan struct {
 	Granted, Released []hubv1alpha1.Block
 	Waiting           bool // there are blocks to grant, and the Facts are Paused
 
-	Unreadable   []Finding // properties that cannot be used
 	Refused      []ipam.AskRefused
 	Overlaps     []Finding // of granted blocks with reported ranges
 	Pools        []Pool
@@ -89,9 +88,6 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		r := Read(p.Status.Properties)
-		for _, why := range r.Unreadable {
-			plan.Unreadable = append(plan.Unreadable, Finding{p.Name, why})
-		}
 		for use, ranges := range r.ranges() {
 			for _, prefix := range ranges {
 				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: prefix, Use: use})
