@@ -171,10 +171,15 @@ func (h *Heartbeat) due(spec hubv1alpha1.LeaseSpec) time.Duration {
 	return pause - h.Now().Sub(h.lastAttempt)
 }
 
+// maxRenewal is how long a renewal may take. It is less than a manager that stops waits for its controllers.
+const maxRenewal = 15 * time.Second
+
 // tryRenew renews this member's Lease, and repeats a renewal that a changed Lease has caused to fail. It returns
-// errForeign while another agent holds the Lease.
+// errForeign while another agent holds the Lease. An agent that stops ends it first: a successor would take a renewal
+// that is on the hub and not stored here for another agent's.
 func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
-	ctx, cancel := context.WithTimeout(ctx, max(h.interval/2, time.Second)) // the next renewal must be in time
+	limit := min(max(h.interval/2, time.Second), maxRenewal) // the next renewal must be in time
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	err := h.renew(ctx, name, spec)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {

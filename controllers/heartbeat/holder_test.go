@@ -340,6 +340,33 @@ func TestALostResponseStopsNobody(t *testing.T) {
 	}
 }
 
+// TestAStopDuringARenewalDelaysNoSuccessor: the renewal ends, and this cluster stores it.
+func TestAStopDuringARenewalDelaysNoSuccessor(t *testing.T) {
+	now, stop := start, func() {}
+	hub, local := plane(t, interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := c.Update(ctx, o, opts...); err != nil {
+				return err
+			}
+			stop()
+			return ctx.Err()
+		},
+	}), plane(t, interceptor.Funcs{})
+	a := process("a", local, hub, &now)
+	beat(t, a, &now, interval)
+	ctx, cancel := context.WithCancel(t.Context())
+	stop, now = cancel, now.Add(interval)
+	if _, err := a.Reconcile(ctx, own); err != nil || ctx.Err() == nil {
+		t.Errorf("the last renewal: %v; the context: %v", err, ctx.Err())
+	}
+	stop = func() {}
+	b := process("b", local, hub, &now)
+	beat(t, b, &now, 0)
+	if _, lost := b.HubMayHaveLost(); !b.MayPublish() || lost {
+		t.Errorf("the successor publishes %v, and the hub may have lost something: %v", b.MayPublish(), lost)
+	}
+}
+
 // TestARestoredHubIsReported, because its Lease is older than this agent's last renewal.
 func TestARestoredHubIsReported(t *testing.T) {
 	now := start
