@@ -70,8 +70,9 @@ type question struct {
 	stored   *coordinationv1.Lease
 	agent    string // its agent's address; "" if none is known
 	overdue  bool
-	tries    []string // endpoints to try
-	onlyLast bool     // that is only the one that answered last
+	renewal  liveness.Renewal // the last that the hub shows
+	tries    []string         // endpoints to try
+	onlyLast bool             // that is only the one that answered last
 
 	turn      int  // of samples
 	searched  bool // sample found endpoints that it publishes
@@ -182,6 +183,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 			q.agent = addresses[m.address%len(addresses)]
 		}
 		o := r.observations[q.cluster]
+		q.renewal = liveness.RenewalOf(onHub)
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
 		m.Member = m.Ask(now)
 		suspect := m.IsSuspect(now, q.overdue)
@@ -387,7 +389,8 @@ func (r *Reconciler) applyAnswers(q *question, others bool) (changed bool) {
 	}
 	had := m.HasServed()
 	m.Member = m.Next(reach.Round{
-		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
+		Now: r.Now(), Overdue: q.overdue, Renewal: q.renewal,
+		Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
 	})
 	if had && !m.HasServed() { // prove it again soon
 		m.tried = 0

@@ -158,26 +158,39 @@ func (r *reached) want(id string, state reach.State, expired bool) {
 	}
 }
 
-// TestF4WhatAnswersNowhereIsLost within five seconds, though its Lease is not overdue; and it is back with its answers.
+// TestF4WhatAnswersNowhereIsLost within five seconds, though its Lease is not overdue. It is back with its agent and a
+// Pod, also one that it has published since, or with a renewal of its Lease.
 func TestF4WhatAnswersNowhereIsLost(t *testing.T) {
-	r := newReached(t, "a", "b")
-	r.rounds(2)
-	r.want("a", reach.Answers, false)
-	r.silence(agentOf(0), endpointOf(0)+":80")
-	r.rounds(5)
-	r.want("a", reach.Unreachable, true)
-	r.want("b", reach.Answers, false)
-	r.restart() // of the agent
-	r.rounds(3)
-	r.want("a", reach.Unreachable, true)
-	if got, err := Unreachable(t.Context(), r.local); err != nil || len(got) != 1 || got["a"].IsZero() {
-		t.Errorf("unreachable are %v, %v", got, err)
-	}
-	r.net.at[agentOf(0)] = "a"
-	r.rounds(2)
-	r.want("a", reach.Answers, false)
-	if want := []string{"SourceUnreachable", "SourceLive"}; !slices.Equal(r.events, want) {
-		t.Errorf("Events %v, want %v", r.events, want)
+	for what, back := range map[string]func(*reached){
+		"its Pod answers": func(r *reached) { r.net.at[endpointOf(0)+":80"] = "" },
+		"a new Pod answers": func(r *reached) {
+			r.publish("a", "later", "10.0.0.3")
+			r.net.at["10.0.0.3:80"] = ""
+		},
+		"it renews its Lease": func(r *reached) { r.renew("a") },
+	} {
+		r := newReached(t, "a", "b")
+		r.rounds(2)
+		r.want("a", reach.Answers, false)
+		r.silence(agentOf(0), endpointOf(0)+":80")
+		r.rounds(5)
+		r.want("a", reach.Unreachable, true)
+		r.want("b", reach.Answers, false)
+		r.restart() // of the agent
+		r.rounds(3)
+		r.want("a", reach.Unreachable, true)
+		if got, err := Unreachable(t.Context(), r.local); err != nil || len(got) != 1 || got["a"].IsZero() {
+			t.Errorf("unreachable are %v, %v", got, err)
+		}
+		r.net.at[agentOf(0)] = "a"
+		r.rounds(5)
+		r.want("a", reach.Unreachable, true)
+		back(r)
+		r.rounds(2)
+		r.want("a", reach.Answers, false)
+		if want := []string{"SourceUnreachable", "SourceLive"}; !slices.Equal(r.events, want) {
+			t.Errorf("%s: Events %v, want %v", what, r.events, want)
+		}
 	}
 }
 
@@ -346,7 +359,7 @@ func TestF4WhatAnswersIsBackWithoutALease(t *testing.T) {
 		if !slices.Contains(r.requestsForLease(t.Context(), own), reconcile.Request{NamespacedName: round}) {
 			t.Error("a renewal of the own Lease begins no round")
 		}
-		r.net.at[agentOf(0)] = "a"
+		r.net.at[agentOf(0)], r.net.at[endpointOf(0)+":80"] = "a", ""
 		r.rounds(2)
 		r.want("a", reach.Answers, false)
 		r.silence(agentOf(1), endpointOf(1)+":80")

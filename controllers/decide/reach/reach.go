@@ -63,10 +63,11 @@ const (
 // Round is what one round has shown of a member.
 type Round struct {
 	Now       time.Time
-	Overdue   bool   // the member has missed a renewal of its Lease
-	Agent     Answer // of its agents
-	Endpoints Answer // of a sample of its endpoints
-	Others    bool   // something else answered, so that this cluster's own network works
+	Overdue   bool             // the member has missed a renewal of its Lease
+	Renewal   liveness.Renewal // of its Lease, the last one that the hub shows
+	Agent     Answer           // of its agents
+	Endpoints Answer           // of a sample of its endpoints
+	Others    bool             // something else answered, so that this cluster's own network works
 }
 
 // Member is what this cluster knows of one other member. The zero value knows nothing.
@@ -81,7 +82,8 @@ type Member struct {
 	missed    int       // rounds in a row that speak for Unreachable
 	good      int       // rounds in a row that speak for the end of Unreachable
 	goodSince time.Time
-	losses    []time.Time // recent changes to Unreachable
+	losses    []time.Time      // recent changes to Unreachable
+	renewal   liveness.Renewal // at the last change to Unreachable, or the first that this process knows since
 }
 
 // Restored returns at now the member for which an earlier process stored a state. What a user has edited counts as
@@ -141,6 +143,9 @@ func (m Member) Next(r Round) Member {
 	if r.Agent == Yes || r.Endpoints == Yes {
 		m.alive = r.Now
 	}
+	if m.State != Unreachable || m.renewal.Time.IsZero() {
+		m.renewal = r.Renewal
+	}
 	switch {
 	case r.Endpoints == Yes:
 		m.served = true
@@ -196,11 +201,16 @@ func (m Member) IsExpired(
 }
 
 // reached returns the member after a round in which it answered. One that was unreachable must answer in several
-// rounds, and for longer if it flaps (T3).
+// rounds, and for longer if it flaps (T3). Its agent alone is not enough: after a power cut the hub shows Pods from
+// before until the member renews its Lease.
 func (m Member) reached(v State, r Round) Member {
 	m.missed = 0
 	if m.State != Unreachable {
 		return m.become(v, r.Now)
+	}
+	if r.Endpoints == No && !r.Renewal.Time.IsZero() && !r.Renewal.After(m.renewal) {
+		m.good = 0
+		return m
 	}
 	if m.good++; m.good == 1 {
 		m.goodSince = r.Now

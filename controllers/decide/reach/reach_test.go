@@ -6,6 +6,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -75,6 +77,46 @@ func TestF4DeadMemberIsUnreachableInFiveSeconds(t *testing.T) {
 	p.want(Unreachable) // one answer is not enough
 	p.rounds(1, alive)
 	p.want(Answers)
+}
+
+// TestF4AnAgentAloneBringsNobodyBack whose endpoints fall silent and whose Lease is as it was: after a power cut the
+// hub shows Pods from before, until the member has reached it. It does after a restart of this agent, too.
+func TestF4AnAgentAloneBringsNobodyBack(t *testing.T) {
+	last := liveness.Renewal{Created: start, Time: start}
+	alive, dead := alive, dead
+	alive.Renewal, dead.Renewal = last, last
+	alone := Round{Agent: Yes, Endpoints: No, Others: true, Renewal: last}
+	for what, set := range map[string]func(*Round){
+		"an endpoint answers":       func(r *Round) { r.Endpoints = Yes },
+		"an endpoint refuses":       func(r *Round) { r.Endpoints = Refused },
+		"no endpoint can be tried":  func(r *Round) { r.Endpoints = NotAsked },
+		"it renews its Lease":       func(r *Round) { r.Renewal.Time = start.Add(Interval) },
+		"its Lease is made again":   func(r *Round) { r.Renewal.Created = start.Add(Interval) },
+		"the hub lost its Lease":    func(r *Round) { r.Renewal = liveness.Renewal{} },
+		"the hub shows an old one":  nil,
+		"its endpoints stay silent": nil,
+	} {
+		for _, restarted := range []bool{false, true} {
+			p, back := newPlay(t), alone
+			p.rounds(10, alive)
+			p.rounds(5, dead)
+			if restarted {
+				p.restart()
+			}
+			p.rounds(10, alone)
+			p.want(Unreachable)
+			if what == "the hub shows an old one" {
+				back.Renewal.Time = start.Add(-Interval)
+			}
+			if set != nil {
+				set(&back)
+			}
+			p.rounds(2, back)
+			if (p.m.State == Answers) != (set != nil) {
+				t.Errorf("%s: it is %s; restarted: %v", what, p.m.State, restarted)
+			}
+		}
+	}
 }
 
 func TestF4AMemberWhoseEndpointsAnswerStays(t *testing.T) {
