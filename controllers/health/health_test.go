@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -242,6 +243,57 @@ func TestF4ASilentAgentIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		report(c.then)
+	}
+}
+
+// TestWithoutTheHubPeersAreThoseOfTheStoredLeases: their endpoints follow these, before the agent has linked to the hub
+// and after that has lost its data.
+func TestWithoutTheHubPeersAreThoseOfTheStoredLeases(t *testing.T) {
+	source := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-west",
+		Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
+	liveness.State{Expired: true}.Write(source.Annotations)
+	for what, hub := range map[string]client.Client{
+		"not linked": nil, "emptied": fake.NewClientBuilder().WithScheme(scheme(t)).Build(),
+	} {
+		local := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(source.DeepCopy()).
+			WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+		r := New(Config{
+			Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return hub },
+			Seen:   func() health.Facts { return health.Facts{} },
+			Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+			Now:    time.Now,
+		})
+		if err := r.Report(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPeersReachable)
+		if got.Reason != "Expired" || !strings.Contains(got.Message, "west") {
+			t.Errorf("%s: %+v", what, got)
+		}
+		got = meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionRangesDisjoint)
+		if got.Reason != "RangesUnknown" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
+
+// TestARightToListLeasesThatIsMissingIsStated like any other.
+func TestARightToListLeasesThatIsMissingIsStated(t *testing.T) {
+	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(coordinationv1.Resource("leases"), "", errors.New("no"))
+		},
+	}).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+	r := New(Config{
+		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return nil },
+		Seen:   func() health.Facts { return health.Facts{} },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return []string{"list leases"}, nil, nil },
+		Now:    time.Now,
+	})
+	err := r.Report(t.Context())
+	got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPermitted)
+	if err != nil || got == nil || got.Reason != "RightsMissingHere" {
+		t.Errorf("%v; %+v", err, got)
 	}
 }
 

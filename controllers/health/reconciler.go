@@ -214,14 +214,17 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		r.dns, r.dnsAt = health.DNS{Asked: true, Err: r.DNS(ctx)}, now
 	}
 	f.DNS = r.dns
+	if err = r.peers(ctx, &f); err != nil {
+		return f, err
+	}
 	if hub := r.Hub(); hub != nil {
-		err = r.others(ctx, hub, &f)
+		err = r.onHub(ctx, hub, &f)
 	}
 	return f, err
 }
 
-// others reads what the hub shows: whether it has its ClusterSet, and what is known of the other members.
-func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Facts) error {
+// onHub reads whether the hub has its ClusterSet, and the ranges of its members.
+func (r *Reporter) onHub(ctx context.Context, hub client.Client, f *health.Facts) error {
 	_, found, err := kube.SetOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
@@ -242,11 +245,15 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 		f.Ranges[p.Name] = health.Ranges{Pods: reported.Pods, Services: reported.Services,
 			Unreadable: reported.Unreadable}
 	}
-	members, err := kube.Members(ctx, hub, r.HubNamespace)
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// peers reads what is stored here of the other members, which their endpoints follow whatever the hub shows.
+func (r *Reporter) peers(ctx context.Context, f *health.Facts) error {
 	sources, err := kube.Sources(ctx, r.LocalNow)
+	if apierrors.IsForbidden(err) { // Permitted says so
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -254,7 +261,7 @@ func (r *Reporter) others(ctx context.Context, hub client.Client, f *health.Fact
 	for i := range sources {
 		source := &sources[i]
 		id := source.Labels[liveness.LabelSource]
-		if _, member := members[id]; id == r.Cluster || !member {
+		if id == r.Cluster {
 			continue
 		}
 		state, reached := liveness.StateOf(source), reach.Read(source)
