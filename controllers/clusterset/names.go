@@ -67,12 +67,13 @@ const (
 )
 
 // LeaseRenewed is in a member's namespace clusterset-system. Its AnnotationRenewed is the version of the member's Lease
-// on the hub after the agent's last renewal.
+// on the hub after the agent's last renewal. What was written before AnnotationLost, the hub may have lost.
 // AnnotationAskedBy, in the Lease on the hub, names the process that asks whether the holder reaches its API server.
 // The holder's renewals keep it.
 const (
 	LeaseRenewed      = "hub-renewed"
 	AnnotationRenewed = "clusterset-dns.io/renewed"
+	AnnotationLost    = "clusterset-dns.io/lost-before" // RFC 3339
 	AnnotationAskedBy = "clusterset-dns.io/asked-by"
 )
 

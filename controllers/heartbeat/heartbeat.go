@@ -67,16 +67,19 @@ type Heartbeat struct {
 	contested     bool              // another process holds the Lease
 	notStored     error             // why the latest renewal is not stored in this cluster
 	foreign       foreign
-	hubLost       bool // the hub lost this cluster's last renewal, or another agent has renewed since
-	// writtenBefore: by then, all was written that the hub may have lost or an earlier process has written. It is set
-	// when this process starts or finds the hub restored, not by its own renewals: its revisions would run ahead of its
-	// clock, and those of the next process could be lower.
+	foundLast     bool // the hub had this cluster's last renewal when this process started
+	// lostBefore: all that the hub may have lost was written before; zero if it lost nothing. Lease hub-renewed has it
+	// for the next process.
+	lostBefore time.Time
+	// writtenBefore: an earlier process has written nothing after it. It is set when this process starts or finds the
+	// hub restored, not by its own renewals: its revisions would run ahead of its clock, and those of the next process
+	// could be lower.
 	writtenBefore time.Time
 }
 
 // New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true}
+	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second}
 }
 
 // Controller returns the controller that renews the Lease. Its only request is the name of this member's Lease; a
@@ -231,7 +234,8 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	restored := h.last != nil && wentBack(h.last, previous, lease)
 	h.contested, h.foreign = false, foreign{}
 	if restored {
-		h.hubLost, h.writtenBefore = true, lastWrite(h.last.Spec.RenewTime, h.interval)
+		h.writtenBefore = lastWrite(h.last.Spec.RenewTime, h.interval)
+		h.lostBefore = h.writtenBefore
 	}
 	h.mu.Unlock()
 	h.last, h.stale = lease, false

@@ -81,13 +81,13 @@ func (h *Heartbeat) Cloned() bool {
 	return h.foreign.versions > 1
 }
 
-// HubMayHaveLost returns whether the hub was restored since this agent started, or did not have this member's last
-// stored renewal at that time. Whatever the hub has lost, and whatever an earlier process of this member wrote, was
-// written before the time that it returns, on this member's clock.
-func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
+// HubMayHaveLost returns times on this member's clock. What was written before lost may be lost: the hub was restored,
+// or did not have this member's last stored renewal when a process started. It is zero if nothing may be. An earlier
+// process of this member has written nothing after written.
+func (h *Heartbeat) HubMayHaveLost() (lost, written time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.writtenBefore, h.hubLost
+	return h.lostBefore, h.writtenBefore
 }
 
 // lastWrite returns a time by which a process has made all its writes to the hub, if renewed is the last renewal that
@@ -117,9 +117,6 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 	h.mu.Lock()
 	if stored != nil {
 		isLast := onHub.ResourceVersion != "" && stored.Annotations[clusterset.AnnotationRenewed] == kube.Version(onHub)
-		if isLast && h.last == nil {
-			h.hubLost = false
-		}
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
 		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
@@ -127,6 +124,10 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 		}
 		if h.last == nil && stored.Spec.RenewTime != nil {
 			h.writtenBefore = lastWrite(stored.Spec.RenewTime, h.interval)
+			h.foundLast = h.foundLast || isLast
+			if h.lostBefore = h.writtenBefore; h.foundLast {
+				h.lostBefore, _ = time.Parse(time.RFC3339Nano, stored.Annotations[clusterset.AnnotationLost])
+			}
 		}
 	}
 	wait := !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration)
@@ -186,6 +187,10 @@ func (h *Heartbeat) writeStoredRenewal(ctx context.Context, renewed *coordinatio
 		lease = stored.DeepCopy()
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, kube.Version(renewed))
+	if lost, _ := h.HubMayHaveLost(); !lost.IsZero() {
+		text := lost.UTC().Format(time.RFC3339Nano)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationLost, text)
+	}
 	lease.Spec.HolderIdentity = renewed.Spec.HolderIdentity
 	lease.Spec.LeaseDurationSeconds = renewed.Spec.LeaseDurationSeconds
 	lease.Spec.RenewTime = renewed.Spec.RenewTime

@@ -53,13 +53,12 @@ type member struct {
 
 // lease is a Lease that this agent holds.
 type lease struct {
-	silent bool
-	before time.Time
-	lost   bool
+	silent        bool
+	lost, written time.Time
 }
 
-func (l lease) MayPublish() bool                  { return !l.silent }
-func (l lease) HubMayHaveLost() (time.Time, bool) { return l.before, l.lost }
+func (l lease) MayPublish() bool                          { return !l.silent }
+func (l lease) HubMayHaveLost() (lost, written time.Time) { return l.lost, l.written }
 
 // newMember returns the member with these objects in its own cluster. Its hub has what onHub has.
 func newMember(t *testing.T, onHub []client.Object, local ...client.Object) *member {

@@ -32,9 +32,9 @@ type Lease interface {
 	// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other
 	// agent holds the Lease.
 	MayPublish() bool
-	// HubMayHaveLost returns whether the hub may have lost what this member published before this agent started. No
-	// revision of an earlier process is higher than the time it returns.
-	HubMayHaveLost() (before time.Time, lost bool)
+	// HubMayHaveLost returns by when this member wrote what the hub may have lost, zero if nothing, and by when an
+	// earlier process wrote anything: no revision of that is higher.
+	HubMayHaveLost() (lost, written time.Time)
 }
 
 type Config struct {

@@ -117,8 +117,8 @@ func (r *reconciler) nextRevision(s *state) int64 {
 		see(r.highest(page.Name))
 	}
 	// Also if the hub seems to have lost nothing: it may have been restored to this member's last renewal.
-	before, _ := r.Lease.HubMayHaveLost()
-	see(before.UnixMilli())
+	_, written := r.Lease.HubMayHaveLost()
+	see(written.UnixMilli())
 	return clusterset.NextRevision(last, r.Now())
 }
 
@@ -135,8 +135,8 @@ func (r *reconciler) noteRevision(record string, shown int64) (restored bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.of(record)
-	if before, lost := r.Lease.HubMayHaveLost(); lost && shown > 0 && shown <= before.UnixMilli() {
-		h.revision = max(h.revision, before.UnixMilli()+1)
+	if lost, _ := r.Lease.HubMayHaveLost(); shown > 0 && shown <= lost.UnixMilli() {
+		h.revision = max(h.revision, lost.UnixMilli()+1)
 	}
 	restored = shown > 0 && shown < h.revision
 	h.revision = max(h.revision, shown)
