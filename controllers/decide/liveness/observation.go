@@ -78,12 +78,13 @@ type Observation struct {
 }
 
 // Restored returns at now the observation that an earlier process stored. Its times get the monotonic reading of now,
-// so that no time seems to pass when the clock is set later.
+// so that no time seems to pass when the clock is set later. An expiration after now, by a clock that was ahead, was
+// now: it would count until that time, and keep all later ones.
 func (o Observation) Restored(now time.Time) Observation {
 	o.Expirations = slices.Clone(o.Expirations)
 	times := []*time.Time{&o.RenewedAt, &o.ObservedUntil, &o.StoppedSince, &o.HubSeenUntil, &o.RenewingSince}
-	for i := range o.Expirations {
-		times = append(times, &o.Expirations[i])
+	for i, at := range o.Expirations {
+		o.Expirations[i] = now.Add(min(0, at.Sub(now)))
 	}
 	for _, t := range times {
 		if !t.IsZero() {

@@ -275,6 +275,22 @@ func TestT2APausedAgentExpiresNobody(t *testing.T) {
 	}
 }
 
+// TestT3ExpirationsOfAClockThatWasAheadCountForTenMinutes after a restart with the clock set right, and they keep no
+// later ones.
+func TestT3ExpirationsOfAClockThatWasAheadCountForTenMinutes(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	ahead := w.now.Add(24 * time.Hour)
+	w.observation.Expirations = []time.Time{ahead, ahead, ahead}
+	w.observation = w.observation.Restored(w.now)
+	w.see(20*time.Minute, true)
+	w.see(time.Minute, false)
+	recent := Recent(w.observation.Expirations, w.now)
+	if damping := Damping(len(recent)); !w.observation.Expired || damping > 0 {
+		t.Errorf("expired %v; damped for %v by %v", w.observation.Expired, damping, recent)
+	}
+}
+
 // TestARestoredLeaseRevivesNobody: the hub shows an older renewal of an expired member again, and then its last one.
 func TestARestoredLeaseRevivesNobody(t *testing.T) {
 	w := newWatcher()
