@@ -217,7 +217,8 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	if err = r.peers(ctx, &f); err != nil {
 		return f, err
 	}
-	if hub := r.Hub(); hub != nil {
+	hub := r.Hub()
+	if f.Linked = hub != nil; f.Linked {
 		err = r.onHub(ctx, hub, &f)
 	}
 	return f, err

@@ -360,7 +360,8 @@ func (r *Reconciler) save(
 	case m.State == reach.Unreachable:
 		r.Events.Event(lease, kube.Warning, "SourceUnreachable", fmt.Sprintf("Cluster %s is unreachable since %s: "+
 			"neither its agent nor any endpoint that was tried answered for four seconds, while others did. Its "+
-			"endpoints follow onExpiry=%s. It counts as live again when it has answered for %v.",
+			"endpoints follow onExpiry=%s. It counts as live again when an endpoint, or its agent after a renewal of "+
+			"its Lease, has answered for %v.",
 			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry, m.Damping(r.Now())))
 	case state.Expired:
 		why := "nothing here shows that it serves"

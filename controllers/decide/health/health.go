@@ -42,6 +42,7 @@ type Facts struct {
 	Rights                    error    // why more may be missing
 
 	Peers  []Peer
+	Linked bool              // this process has reached the hub, so that it asks the peers
 	Ranges map[string]Ranges // of the members, by ID
 
 	DNS DNS
@@ -279,10 +280,12 @@ func (f *Facts) peers() metav1.Condition {
 	switch {
 	case len(expired) > 0:
 		return condition(of, "Expired", "Unreachable or expired: %s. %s", list(expired), traffic)
-	case len(silent) > 0:
+	case len(silent) > 0 && f.Linked:
 		return condition(of, "AgentsSilent", "The agents of these members do not answer here: %s", list(silent))
 	case len(f.Peers) == 0:
 		return condition(of, "Alone", "This cluster knows no other member.")
+	case !f.Linked:
+		return condition(of, "PeersUnknown", "The agent has not reached the hub since its start, and asks nobody yet.")
 	}
 	return condition(of, "Reached", "All other members answer.")
 }

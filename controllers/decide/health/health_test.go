@@ -29,7 +29,7 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 func well() *Facts {
 	return &Facts{
 		Cluster: "east", Set: "blue", Hub: "https://hub", HubNamespace: "blue", Fresh: true,
-		Peers: []Peer{{ID: "west"}},
+		Peers: []Peer{{ID: "west"}}, Linked: true,
 		Ranges: map[string]Ranges{
 			"east": {Pods: prefixes("10.1.0.0/16"), Services: prefixes("10.96.0.0/16")},
 			"west": {Pods: prefixes("10.2.0.0/16"), Services: prefixes("10.96.0.0/16")},

@@ -148,10 +148,13 @@ var Reasons = map[string]Reason{
 
 	"Reached": {Condition: "PeersReachable", Means: "All other members answer."},
 	"Alone":   {Condition: "PeersReachable", Means: "There is no other member."},
+	"PeersUnknown": {Condition: "PeersReachable", Unknown: true,
+		Means: "The agent asks other members once it has reached the hub: see HubReachable."},
 	"Expired": {Condition: "PeersReachable",
-		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired.",
-		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well, look at the network between " +
-			"the two."},
+		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired. Its agent " +
+			"alone does not bring it back until it has renewed its Lease.",
+		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well and reaches the hub, look at " +
+			"the network between the two."},
 	"AgentsSilent": {Condition: "PeersReachable",
 		Means: "That member's agent does not answer here. If only endpoints answer, they stay for an hour, even if " +
 			"its Lease expires. Else its Lease decides, and a failure is noticed after a minute, not five seconds.",

@@ -202,13 +202,13 @@ func (m Member) IsExpired(
 
 // reached returns the member after a round in which it answered. One that was unreachable must answer in several
 // rounds, and for longer if it flaps (T3). Its agent alone is not enough: after a power cut the hub shows Pods from
-// before until the member renews its Lease.
+// before, whose addresses others may have, until the member renews its Lease.
 func (m Member) reached(v State, r Round) Member {
 	m.missed = 0
 	if m.State != Unreachable {
 		return m.become(v, r.Now)
 	}
-	if r.Endpoints == No && !r.Renewal.Time.IsZero() && !r.Renewal.After(m.renewal) {
+	if (r.Endpoints == No || r.Endpoints == Refused) && !r.Renewal.Time.IsZero() && !r.Renewal.After(m.renewal) {
 		m.good = 0
 		return m
 	}
