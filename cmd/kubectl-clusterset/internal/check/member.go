@@ -57,14 +57,6 @@ var memberChecks = []Check{
 		},
 	},
 	{
-		ID: "leaving", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
-		One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
-		Look: func(w *World) []Hit {
-			why := strings.TrimPrefix(w.message("Leaving"), "leaving: ")
-			return one(w.Member.Leaving(), "%s", cmp.Or(why, w.Member.Set()))
-		},
-	},
-	{
 		ID: "cluster-id", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
 		One: "the ClusterProperty cluster.clusterset.k8s.io is no cluster ID",
 		Do:  report.Here("kubectl clusterset leave"),
@@ -75,10 +67,23 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "agent-missing", Scope: Member, Level: report.Error, Needs: parts{snapshot.Agent, snapshot.Properties},
-		After: []string{"leaving"}, Do: join, // which refuses a cluster that leaves
 		One: "the agent is not there: Deployment clusterset-system/clusterset-controller",
 		Look: func(w *World) []Hit {
-			return one(w.Member.Agent == nil && w.Member.Set() != "" && !w.agentLive(), "")
+			switch m := w.Member; {
+			case m.Agent != nil || m.Set() == "" || w.agentLive():
+				return nil
+			case m.Leaving(): // join refuses it
+				return []Hit{{Detail: "this cluster is leaving its ClusterSet"}}
+			}
+			return []Hit{{Do: join}}
+		},
+	},
+	{
+		ID: "leaving", Scope: Member, Level: report.Error, Needs: parts{snapshot.Properties},
+		After: []string{"agent-missing"}, One: "this cluster is leaving its ClusterSet", Do: report.Here(facts.Leave),
+		Look: func(w *World) []Hit {
+			why := strings.TrimPrefix(w.message("Leaving"), "leaving: ")
+			return one(w.Member.Leaving(), "%s", cmp.Or(why, w.Member.Set()))
 		},
 	},
 	{

@@ -265,7 +265,8 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if l.setProperty == nil {
 		return nil
 	}
-	if _, err := l.scaleAgent(ctx, 1); err != nil { // one replica is enough to leave
+	agent, err := l.scaleAgent(ctx, 1) // one replica is enough to leave
+	if err != nil {
 		return err
 	}
 	if err := l.annotate(ctx); err != nil {
@@ -273,10 +274,13 @@ func (l *leave) withdraw(ctx context.Context) error {
 	}
 	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
 		l.setProperty.Spec.Value)
-	err := l.Say.Until(ctx, l.Timeout, "the agent", func(ctx context.Context) (bool, string, error) {
+	err = l.Say.Until(ctx, l.Timeout, "the agent", func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Property(ctx, l.Member, clusterset.PropertySet)
 		if err != nil || p == nil {
 			return err == nil, "", err
+		}
+		if agent == nil { // its Membership shows what was
+			return false, whyDown(ctx, l.Member, manifest.AgentDeployment), nil
 		}
 		return false, cmp.Or(whyStopped(ctx, l.Member), whyNoMember(ctx, l.Member)), nil
 	})

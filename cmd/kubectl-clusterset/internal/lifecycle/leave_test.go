@@ -365,6 +365,21 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 	}
 }
 
+// TestLeavingWithoutAnAgentSaysSo: what it said last explains nothing.
+func TestLeavingWithoutAnAgentSaysSo(t *testing.T) {
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+	last := &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
+	last.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionMembershipReady,
+		Status: metav1.ConditionFalse, Message: "The hub does not answer"}}
+	o, _ := options(nil)
+	o.Timeout = 500 * time.Millisecond
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, set, last)},
+		state: state{setProperty: set}}
+	if err := l.withdraw(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no Deployment cluster") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestP2OnlyMembersAreEvicted: another cluster manager's ClusterProfile is not ours to delete.
 func TestP2OnlyMembersAreEvicted(t *testing.T) {
 	all := make([]inventoryv1alpha1.ClusterProfile, 2)
