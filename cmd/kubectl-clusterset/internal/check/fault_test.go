@@ -395,6 +395,9 @@ var faults = []struct {
 	}, "! the clusters disagree about web.shop: port 80/TCP (east) is in effect, west has no such port; " +
 		"port 8080/TCP (west) is in effect, east has no such port\n",
 		"in cluster west: kubectl -n shop edit service web"},
+	{"the types disagree, and a Service does not change between them", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Spec.Type, s.Hub.Records[1].Spec.Type = mcsv1beta1.Headless, mcsv1beta1.Headless
+	}, "! the clusters disagree about web.shop: type ClusterSetIP (east) is in effect, west has Headless", ""},
 	{"the labels disagree", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Spec.ExportedLabels = map[string]string{"a": "b"}
 		s.Hub.Records[1].Spec.ExportedLabels = map[string]string{"a": "b"}

@@ -362,14 +362,15 @@ func disputed(n *Name) []Property {
 
 // agree returns the step that makes a cluster agree about the first of them: this one, or else the first that does not.
 func agree(w *World, n *Name) report.Step {
-	for _, p := range disputed(n) {
-		clusters := slices.Sorted(maps.Keys(p.Others))
-		if w.Member != nil && slices.Contains(clusters, w.Member.ID()) {
-			clusters[0] = w.Member.ID()
-		}
-		return w.in(clusters[0], "kubectl -n {namespace} edit "+p.kind+" {name}")
+	all := disputed(n)
+	if len(all) == 0 || all[0].kind == "" {
+		return report.Step{} // the page says what to do
 	}
-	return report.Step{} // the page says what to do
+	clusters := slices.Sorted(maps.Keys(all[0].Others))
+	if w.Member != nil && slices.Contains(clusters, w.Member.ID()) {
+		clusters[0] = w.Member.ID()
+	}
+	return w.in(clusters[0], "kubectl -n {namespace} edit "+all[0].kind+" {name}")
 }
 
 // disagree reports whether the clusters disagree, with each cluster's value and the one in effect.

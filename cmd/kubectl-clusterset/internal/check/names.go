@@ -334,7 +334,7 @@ type Property struct {
 	Value  string            `json:"value"`
 	From   string            `json:"from"`
 	Others map[string]string `json:"others,omitempty"` // other values, by cluster
-	kind   string            // that has it, for kubectl
+	kind   string            // that kubectl edits for it, or ""
 }
 
 // String returns the value in effect, and the others with their clusters.
@@ -354,10 +354,10 @@ func (p *Property) Differing() string {
 // properties are those whose value in the oldest export wins.
 var properties = []struct {
 	name string
-	kind string // that has it, for kubectl
+	kind string // that kubectl edits for it, or ""
 	of   func(e *clusterset.Export) string
 }{
-	{"type", "service", func(e *clusterset.Export) string { return string(e.Type) }},
+	{"type", "", func(e *clusterset.Export) string { return string(e.Type) }},
 	{"sessionAffinity", "service", func(e *clusterset.Export) string { return string(e.SessionAffinity) }},
 	{"sessionAffinityConfig", "service", func(e *clusterset.Export) string {
 		if c := e.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
