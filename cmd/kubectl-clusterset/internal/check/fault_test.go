@@ -648,6 +648,30 @@ func TestEndpointsThatTheVIPCannotUseServeNoName(t *testing.T) {
 	}
 }
 
+// TestPodsThatAreNotSeenMatchASelector, as far as is known: the slices are from before the agent stopped, or may be.
+func TestPodsThatAreNotSeenMatchASelector(t *testing.T) {
+	for why, plant := range map[string]func(s *snapshot.Snapshot){
+		"it stopped": func(s *snapshot.Snapshot) { silent(s, "east") },
+		"it lacks a right": func(s *snapshot.Snapshot) {
+			state(s, "RightsMissingHere", "The agent may not list/watch endpointslices in this cluster")
+		},
+		"the API server refuses the slice": func(s *snapshot.Snapshot) {
+			s.Member.Records[0].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
+				"SliceRefused", "exceeded quota")}
+		},
+	} {
+		s := healthy(t)
+		s.Member.Services[0].Selector = map[string]string{"app": "web"}
+		s.Member.Records = append(s.Member.Records, record("north", 10))
+		s.Member.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1), slice("north", 1, 0)}
+		plant(s)
+		got := text(views(s)["doctor"])
+		if !strings.Contains(got, "none ready in ") || strings.Contains(got, "matches the Service's selector") {
+			t.Errorf("%s:\n%s", why, got)
+		}
+	}
+}
+
 // TestWhatAnAgentSawBeforeItStoppedHidesNothing that the hub shows now.
 func TestWhatAnAgentSawBeforeItStoppedHidesNothing(t *testing.T) {
 	s := healthy(t)

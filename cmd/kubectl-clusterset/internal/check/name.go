@@ -340,7 +340,8 @@ func (w *World) idle(n *Name) Hit {
 		} else if x.Ready > 0 && !n.takes(x) {
 			all = append(all, "the VIP has no port or IP family of "+x.Cluster)
 		} else if s := w.service(n.NamespacedName); x.Counted && x.Ready+x.NotReady == 0 && s != nil &&
-			len(s.Selector) > 0 && x.Cluster == w.Member.ID() {
+			len(s.Selector) > 0 && x.Cluster == w.Member.ID() && !x.Lost && !w.AgentStopped() &&
+			!w.states("RightsMissingHere") { // what is imported may be from before
 			all = append(all, "no Pod here that has an address matches the Service's selector "+pairs(s.Selector))
 		}
 	}
