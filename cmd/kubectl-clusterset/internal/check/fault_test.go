@@ -672,6 +672,37 @@ func TestPodsThatAreNotSeenMatchASelector(t *testing.T) {
 	}
 }
 
+// TestTheOldestOfThoseThatExportToThisClusterHasThePreference: an export to others does not make them late.
+func TestTheOldestOfThoseThatExportToThisClusterHasThePreference(t *testing.T) {
+	s := healthy(t)
+	s.Member.Exports, s.Member.Services, s.Hub.Records, s.Member.Records = nil, nil, nil, nil
+	s.Member.Slices = []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("north", 1, 0)}
+	for _, r := range []struct {
+		cluster        string
+		age, published int // minutes ago
+	}{{"south", 60, 60}, {"west", 24 * 60, 40}, {"north", 48 * 60, 35}} {
+		rec := record(r.cluster, r.age)
+		rec.Annotations = map[string]string{clusterset.AnnotationPublished: now.Add(-time.Duration(r.published) *
+			time.Minute).Format(time.RFC3339)}
+		s.Member.Records = append(s.Member.Records, rec)
+	}
+	s.Member.Records[0].Spec.ExportTo, s.Member.Records[2].Spec.Preference = "cluster=south", "cluster=south"
+	for command, found := range views(s) {
+		if got := text(found); !strings.Contains(got, "in cluster north: kubectl -n shop edit serviceexport web") {
+			t.Errorf("%s:\n%s", command, got)
+		}
+	}
+	w, from := check.See(s, &web), ""
+	for _, p := range explain.Explain(w, check.Run(w)).Properties {
+		if p.Name == "preference" {
+			from = p.From
+		}
+	}
+	if from != "north" {
+		t.Errorf("the preference is from %q", from)
+	}
+}
+
 // TestWhatAnAgentSawBeforeItStoppedHidesNothing that the hub shows now.
 func TestWhatAnAgentSawBeforeItStoppedHidesNothing(t *testing.T) {
 	s := healthy(t)

@@ -208,6 +208,7 @@ func (w *World) exporters(n *Name, onTheHub map[snapshot.Origin]snapshot.Count) 
 	if len(mine) == 0 {
 		return
 	}
+	conflict.Order(mine) // without the others, fewer may be late
 	n.Merged, _ = conflict.Merge(mine)
 	late := conflict.Late(mine)
 	for i := range mine {
