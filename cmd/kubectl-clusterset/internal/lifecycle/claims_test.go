@@ -107,7 +107,7 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 		"join": {false, "", "", ""},
 		"join --renew": {true, "west", "",
 			"its cluster ID and VIPs: kubectl clusterset join --hub-context=HUB; to remove what is left here: "},
-		"join --renew, to leave": {true, "east", "true", "to remove what is left here: kubectl clusterset leave"},
+		"join --renew, to leave": {true, "east", "true", "→ to remove what is left here: kubectl clusterset leave"},
 		"join --renew, evicted":  {true, "east", "", ""},
 	} {
 		blue := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}

@@ -370,10 +370,12 @@ func (j *join) checkClaim(ctx context.Context) (err error) {
 	}
 	kept, err := leases(ctx, j.Member)
 	if err == nil && (j.leaving() || !facts.Departed(j.hubSet, j.ClusterID, kept)) {
-		return report.Fail("to be a member again with its cluster ID and VIPs: "+j.Flags.Here(facts.Join)+
-			"; to remove what is left here: "+j.Flags.Here(facts.Leave), "%s has no ClusterProfile %s: this "+
-			"cluster was evicted, or the hub was restored from an earlier backup, or this is another hub", j.Hub.Name,
-			j.ClusterID)
+		remedy := "to remove what is left here: " + j.Flags.Here(facts.Leave)
+		if !j.leaving() {
+			remedy = "to be a member again with its cluster ID and VIPs: " + j.Flags.Here(facts.Join) + "; " + remedy
+		}
+		return report.Fail(remedy, "%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored "+
+			"from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID)
 	}
 	return err
 }
