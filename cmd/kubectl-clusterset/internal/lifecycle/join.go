@@ -137,8 +137,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
-	return all(ctx, j.readClusterSet, j.chooseID, j.checkMembership, j.render, j.checkRights, j.readSecret,
-		j.checkClaim, j.checkSameHub, j.checkSameAddress)
+	return all(ctx, j.readClusterSet, j.chooseID, j.checkMembership, j.render, j.checkClaim, j.checkRights,
+		j.readSecret, j.checkSameHub, j.checkSameAddress)
 }
 
 // checkSameHub refuses to move a live member to another hub. Two hubs may have ClusterSets of the same name, but only
@@ -276,8 +276,10 @@ func (j *join) checkRights(ctx context.Context) error {
 	}
 	there := cluster.Writes{Apply: without(j.hubSide, "ClusterProfile")}
 	here := cluster.Writes{}
-	if !j.Renew {
+	if !j.claimed {
 		there.Rights = []cluster.Right{cluster.RightTo("create", only(j.hubSide, "ClusterProfile")[0])}
+	}
+	if !j.Renew {
 		here.Apply = slices.Clone(j.here)
 		if j.id == nil {
 			here.Rights = []cluster.Right{cluster.RightTo("create", property(clusterset.PropertyID))}

@@ -313,7 +313,8 @@ func TestRenewingNeedsFewRights(t *testing.T) {
 		}
 		o, _ := options(inMemory(reviewed))
 		o.Release = "r/c:v1"
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(reviewed), ClusterID: "east", Renew: renew}}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(reviewed), ClusterID: "east", Renew: renew},
+			claimed: renew}
 		if err := errors.Join(j.render(t.Context()), j.checkRights(t.Context())); err != nil {
 			t.Fatal(err)
 		}

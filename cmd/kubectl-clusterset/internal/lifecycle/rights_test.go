@@ -94,6 +94,7 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 		odd         map[string]error
 		named       bool // the cluster has an ID
 		renew       bool
+		claimed     bool // the hub has its ClusterProfile
 		here        []client.Object
 		want        string
 	}{
@@ -101,7 +102,9 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 		"no token":            {hub: []string{token}, want: "the hub, and nothing was written: you cannot " + token},
 		"no token to renew":   {hub: []string{token}, renew: true, want: "cannot " + token + " mcs-east in blue"},
 		"no claim":            {hub: []string{"create clusterprofiles"}, want: "cannot create clusterprofiles"},
-		"no claim to renew":   {hub: []string{"create clusterprofiles"}, renew: true},
+		"no claim to renew":   {hub: []string{"create clusterprofiles"}, renew: true, claimed: true},
+		"no claim again":      {hub: []string{"create clusterprofiles"}, claimed: true},
+		"no claim, evicted":   {hub: []string{"create clusterprofiles"}, renew: true, want: "create clusterprofiles"},
 		"no Secret":           {member: []string{"create secrets"}, want: "applying Secret clusterset-system/hub-"},
 		"no Secret yet":       {member: []string{"create secrets"}, odd: missing, want: "cannot create secrets in "},
 		"no ID":               {member: []string{properties}, want: "cannot " + properties + ".about.k8s.io"},
@@ -115,7 +118,7 @@ func TestID3WhoCannotFinishToJoinIsRefusedFirst(t *testing.T) {
 			o, _ := options(inMemory(user(c.hub, nil, nil)))
 			o.Release = "r/c:v1"
 			j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(user(c.member, nil, c.odd), c.here...),
-				ClusterID: "east", Renew: c.renew}}
+				ClusterID: "east", Renew: c.renew}, claimed: c.claimed}
 			if c.named {
 				j.id = &aboutv1beta1.ClusterProperty{}
 			}
