@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -107,6 +108,13 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	}
 }
 
+// fakeMember builds a client that may be read concurrently: the fake writes a kind that it does not know into the scheme.
+func fakeMember() *fake.ClientBuilder {
+	scheme := cluster.Scheme()
+	scheme.AddKnownTypeWithName(schema.FromAPIVersionAndKind("operator.openshift.io/v1", "DNS"), &unstructured.Unstructured{})
+	return fake.NewClientBuilder().WithScheme(scheme)
+}
+
 // TestStatusKnowsWhatServicesSelect: it says so of one without endpoints. Derived Services are the agent's.
 func TestStatusKnowsWhatServicesSelect(t *testing.T) {
 	selects := map[string]string{"app": "web"}
@@ -115,8 +123,7 @@ func TestStatusKnowsWhatServicesSelect(t *testing.T) {
 	agents := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web"),
 		Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
 	r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
-	r.member(t.Context(), &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
-		WithObjects(ours, agents).Build()})
+	r.member(t.Context(), &cluster.Cluster{Client: fakeMember().WithObjects(ours, agents).Build()})
 	if got := r.Snapshot.Member.Services; len(got) != 1 || !maps.Equal(got[0].Selector, selects) {
 		t.Errorf("%v, %+v", got, r.Unread)
 	}
@@ -125,12 +132,10 @@ func TestStatusKnowsWhatServicesSelect(t *testing.T) {
 // TestAKindThatIsNotServedIsNoted: without the kind Membership, an agent works and says nothing of how it is.
 func TestAKindThatIsNotServedIsNoted(t *testing.T) {
 	gone := &meta.NoKindMatchError{}
-	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+	c := fakeMember().WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			of ...client.GetOption) error {
-			switch o.(type) {
-			case *hubv1alpha1.Membership,
-				*unstructured.Unstructured: // OpenShift's; the fake would write it into the scheme that others read
+			if _, is := o.(*hubv1alpha1.Membership); is {
 				return gone
 			}
 			return c.Get(ctx, key, o, of...)
