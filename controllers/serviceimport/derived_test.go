@@ -607,7 +607,7 @@ func TestV5AClusterOfOneFamilyHasAVIP(t *testing.T) {
 }
 
 // TestI6AnAddressOfAnotherServiceIsNotShown: an API server that gives no new one does not bring it back. The address of
-// the other family stays, and is asked for again.
+// the other family stays, and is asked for again. The same holds for a declared import, which has no families.
 func TestI6AnAddressOfAnotherServiceIsNotShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error
@@ -622,28 +622,35 @@ func TestI6AnAddressOfAnotherServiceIsNotShown(t *testing.T) {
 		"a wait":               {ipam.ErrPending, []string{"10.96.0.8", "fd00::8"}, "[]"},
 		"nobody else has them": {ipam.ErrFull, nil, "[10.96.0.8 fd00::8]"},
 	} {
-		m, picks := newMember(t), &taken{}
-		m.Addresses = picks
-		m.Families = func(context.Context) ([]corev1.IPFamily, error) { return kube.BothFamilies, nil }
-		m.export("c", "10.3.0.1")
-		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
-			rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, kube.BothFamilies
-		})
-		m.mustPass()
-		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
-		if err := m.local.Delete(t.Context(), svc); err != nil {
-			t.Fatal(err)
-		}
-		for _, ip := range c.lost {
-			picks.err = errors.Join(picks.err, ipam.LostError(ip))
-		}
-		picks.err = errors.Join(picks.err, c.refusal)
-		for range 2 {
-			err := m.pass()
-			imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
-			if got := fmt.Sprint(imp.Spec.IPs); got != c.want || imp.Spec.Type != mcsv1beta1.ClusterSetIP ||
-				len(imp.Spec.IPs) > 0 && len(imp.Spec.IPFamilies) != len(imp.Spec.IPs) {
-				t.Errorf("%s: %v, the import is %+v, want %s", name, err, imp.Spec, c.want)
+		for _, declared := range []bool{false, true} {
+			m, picks := newMember(t), &taken{}
+			if declared {
+				m = beside(t, declaredImport())
+				m.set(hubv1alpha1.DeclaredImportsFill, "")
+			} else {
+				m.export("c", "10.3.0.1")
+			}
+			m.Addresses = picks
+			m.Families = func(context.Context) ([]corev1.IPFamily, error) { return kube.BothFamilies, nil }
+			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+				rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, kube.BothFamilies
+			})
+			m.mustPass()
+			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+			if err := m.local.Delete(t.Context(), svc); err != nil {
+				t.Fatal(err)
+			}
+			for _, ip := range c.lost {
+				picks.err = errors.Join(picks.err, ipam.LostError(ip))
+			}
+			picks.err = errors.Join(picks.err, c.refusal)
+			for range 2 {
+				err := m.pass()
+				imp := m.read(declaredImport()).(*mcsv1beta1.ServiceImport)
+				if got := fmt.Sprint(imp.Spec.IPs); got != c.want || imp.Spec.Type != mcsv1beta1.ClusterSetIP ||
+					!declared && len(imp.Spec.IPs) > 0 && len(imp.Spec.IPFamilies) != len(imp.Spec.IPs) {
+					t.Errorf("%s, declared %v: %v, it is %+v, want %s", name, declared, err, imp.Spec, c.want)
+				}
 			}
 		}
 	}

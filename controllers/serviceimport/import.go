@@ -139,8 +139,11 @@ func vips(
 	}
 	kept, shown := existing.Spec.DeepCopy(), families
 	for i, ip := range slices.Backward(existing.Spec.IPs) {
-		if errors.Is(failed, ipam.LostError(ip)) && i < len(kept.IPFamilies) {
-			kept.IPs, kept.IPFamilies = slices.Delete(kept.IPs, i, i+1), slices.Delete(kept.IPFamilies, i, i+1)
+		if errors.Is(failed, ipam.LostError(ip)) {
+			kept.IPs = slices.Delete(kept.IPs, i, i+1)
+			if i < len(kept.IPFamilies) { // a declared import has none
+				kept.IPFamilies = slices.Delete(kept.IPFamilies, i, i+1)
+			}
 		}
 	}
 	if failed != nil {
