@@ -107,7 +107,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *reconciler) want(
 	ctx context.Context, service types.NamespacedName, imp *mcsv1beta1.ServiceImport,
 ) (*externaldnsv1alpha1.DNSEndpoint, error) {
-	if imp == nil || imp.DeletionTimestamp != nil {
+	if imp == nil {
 		return nil, nil
 	}
 	var list discoveryv1.EndpointSliceList

@@ -129,7 +129,9 @@ func imported() *mcsv1beta1.ServiceImport {
 
 func TestF6WritesUpdatesAndDeletes(t *testing.T) {
 	east, west := outside("east", "", true, "192.0.2.1"), outside("west", "", true, "198.51.100.1")
-	m := newMember(t, imported(), &east, &west)
+	imp := imported()
+	imp.Finalizers = []string{"example.com/keeps"}
+	m := newMember(t, imp, &east, &west)
 	m.pass()
 	e := m.endpoint()
 	if e == nil || !kube.Owned(e) || len(e.OwnerReferences) != 1 || e.OwnerReferences[0].UID != "the-import" ||
@@ -153,6 +155,10 @@ func TestF6WritesUpdatesAndDeletes(t *testing.T) {
 	e = m.endpoint()
 	if want := Records(zone, shop, []discoveryv1.EndpointSlice{east}); !reflect.DeepEqual(e.Spec.Endpoints, want) {
 		t.Errorf("%v, want %v", e.Spec.Endpoints, want)
+	}
+	m.must(m.Delete(t.Context(), imp))
+	if m.pass(); m.endpoint() == nil {
+		t.Error("an import that a finalizer keeps has lost its external names")
 	}
 	m.must(m.Delete(t.Context(), &east))
 	m.pass()
