@@ -33,7 +33,9 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 			continue
 		case clusterset.PropertyBlocks:
 			var b clusterset.BlocksWanted
-			b, err = clusterset.ParseBlocks(p.Value)
+			if b, err = clusterset.ParseBlocks(p.Value); err != nil && r.Wanted == nil { // it may want as many
+				r.Wanted = &clusterset.BlocksWanted{IPv4: clusterset.MaxBlocksWanted, IPv6: clusterset.MaxBlocksWanted}
+			}
 			apply = func() { r.Wanted = &b }
 		case clusterset.PropertyServiceRanges:
 			var ranges []netip.Prefix

@@ -234,8 +234,8 @@ func (f *Facts) ranges() metav1.Condition {
 		return condition(of, "Overlap", "%s", list(met))
 	case !known:
 		return condition(of, "RangesUnknown", "The hub has not shown what ranges this cluster reports.")
-	case len(own.Pods) == 0 && len(own.Unreadable) > 0:
-		return condition(of, "NoPodRanges", "The ranges of this cluster cannot be read: %s", list(own.Unreadable))
+	case len(own.Unreadable) > 0:
+		return condition(of, "PropertyInvalid", "A ClusterProperty cannot be read: %s", list(own.Unreadable))
 	case len(own.Pods) == 0:
 		return condition(of, "NoPodRanges", "Whether another member's Pods have the addresses of this cluster's is "+
 			"not known: write ClusterProperty %s", clusterset.PropertyPodRanges)

@@ -232,8 +232,9 @@ func TestRangesThatAreNotKnown(t *testing.T) {
 	}{
 		"no property": {map[string]Ranges{"east": {Services: prefixes("10.96.0.0/16")}}, "NoPodRanges", remedy +
 			URL("NoPodRanges")},
-		"one that cannot be read": {map[string]Ranges{"east": {Unreadable: []string{"pod-ranges: no CIDR"}}},
-			"NoPodRanges", "cannot be read: pod-ranges: no CIDR. " + URL("NoPodRanges")},
+		"one that cannot be read": {map[string]Ranges{"east": {
+			Pods: prefixes("10.1.0.0/16"), Unreadable: []string{"service-ranges: no CIDR"},
+		}}, "PropertyInvalid", "cannot be read: service-ranges: no CIDR. " + URL("PropertyInvalid")},
 		"no hub": {nil, "RangesUnknown", "has not shown"},
 	} {
 		f := well()

@@ -132,6 +132,9 @@ var Reasons = map[string]Reason{
 		Remedy: "Write the ranges into ClusterProperty `pod-ranges.clusterset-dns.io` " +
 			"([Ranges of VIPs](operate.md#ranges-of-vips)). They are what you gave your network, such as " +
 			"`--pod-network-cidr` of kubeadm."},
+	"PropertyInvalid": {Condition: "RangesDisjoint", Unknown: true,
+		Means:  "An overlap may not be found, and the hub grants this cluster no further block.",
+		Remedy: "Correct the ClusterProperty that the message names ([Ranges of VIPs](operate.md#ranges-of-vips))."},
 	"Overlap": {Condition: "RangesDisjoint",
 		Means:  "Packets to addresses in the overlap do not leave this cluster, or reach a wrong Pod.",
 		Remedy: "Renumber one of the clusters, or use a gateway that translates addresses."},
