@@ -16,8 +16,8 @@ import (
 )
 
 // SetOf returns the ClusterSet in namespace. It belongs to the cache and must not be changed. If the hub is nil or does
-// not have exactly one ClusterSet there, known is false, and set has the defaults (SPEC T1). Then do not end what is in
-// effect.
+// not have exactly one ClusterSet there, known is false, and set has the defaults (SPEC T1) and the departures that any
+// of several lists. Then do not end what is in effect, except what a departure ends.
 func SetOf(
 	ctx context.Context, hub client.Reader, namespace string,
 ) (set *hubv1alpha1.ClusterSet, known bool, err error) {
@@ -28,9 +28,13 @@ func SetOf(
 	if err == nil && len(sets.Items) == 1 {
 		return &sets.Items[0], true, nil
 	}
-	return &hubv1alpha1.ClusterSet{Spec: hubv1alpha1.ClusterSetSpec{Lease: hubv1alpha1.LeaseSpec{
+	set = &hubv1alpha1.ClusterSet{Spec: hubv1alpha1.ClusterSetSpec{Lease: hubv1alpha1.LeaseSpec{
 		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
-	}}}, false, err
+	}}}
+	for i := range sets.Items {
+		set.Status.Departed = append(set.Status.Departed, sets.Items[i].Status.Departed...)
+	}
+	return set, false, err
 }
 
 // Departed returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a
@@ -39,7 +43,9 @@ func SetOf(
 func Departed(set *hubv1alpha1.ClusterSet) map[string]time.Time {
 	out := map[string]time.Time{}
 	for _, d := range set.Status.Departed {
-		out[d.ClusterID] = d.At.Time
+		if d.At.After(out[d.ClusterID]) {
+			out[d.ClusterID] = d.At.Time
+		}
 	}
 	return out
 }

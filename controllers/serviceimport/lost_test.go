@@ -152,6 +152,8 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 	earlier := withdrawn.DeepCopy()
 	earlier.CreationTimestamp, earlier.Spec.Revision = metav1.Unix(99, 0), 0
 	hub := func(objects ...client.Object) client.Client { return plane(t, kube.Hub, objects...) }
+	second := departure(99) // of two ClusterSets
+	second.Name = "set2"
 	for _, c := range []struct {
 		name string
 		hub  client.Client
@@ -163,6 +165,7 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 		{"the hub shows nonsense", hub(nonsense), "a", true},
 		{"the hub lost it too", hub(), "a", true},
 		{"its owner departed", hub(departure(101)), "", false},
+		{"its owner departed, by one of two ClusterSets", hub(departure(101), second), "", false},
 		{"its owner departed before, and joined again", hub(departure(99)), "a", true},
 		{"it is withdrawn", hub(withdrawn), "", false},
 		{"a restored hub shows that one before it was withdrawn", hub(earlier), "a", true},
@@ -176,6 +179,20 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 				t.Errorf("it is looked at again after %v", again)
 			}
 		})
+	}
+}
+
+// TestADepartureEndsWhatWasCopied, also while the hub has two ClusterSets: no setting says otherwise.
+func TestADepartureEndsWhatWasCopied(t *testing.T) {
+	second := departure(99)
+	second.Name = "set2"
+	copied := record("a", kube.SystemNamespace)
+	clusterset.SetPublished(copied, record("a", "set"), time.Time{})
+	local := plane(t, kube.Local, append(imported("a"), copied)...)
+	got, imp, _ := pass(t, local, plane(t, kube.Hub, departure(101), second))
+	copies, err := kube.Copies(t.Context(), local, types.NamespacedName{Namespace: "shop", Name: "web"})
+	if got != "" || imp != nil || len(copies) > 0 || err != nil {
+		t.Errorf("endpoints of %q, import %v, copies %v; %v", got, imp, copies, err)
 	}
 }
 
