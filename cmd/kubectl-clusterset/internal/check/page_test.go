@@ -32,7 +32,8 @@ const states = `
 
 The conditions of a Membership are listed from cause to effect: look at the first one that is False. The agent updates
 them every ten seconds, and writes them at least every five minutes. If column ` + "`REPORTED`" + ` is older, no agent
-works, and they are what the last one knew: ` + "`kubectl clusterset status`" + ` says why, and sooner.
+works, and they are what the last one knew, or the agent is of a version before this column:
+` + "`kubectl clusterset status`" + ` says which, and sooner.
 Condition ` + "`MemberReady`" + ` of the ClusterProfile on the hub repeats ` + "`Ready`" + `.
 `
 
