@@ -98,8 +98,8 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	})
 	out, err := r.Cluster.Kubectl(t.Context(), "", "get", "membership")
 	fields := strings.Join(strings.Fields(out), " ")
-	if want := "NAME SET ID READY HUB DNS REPORTED AGE clusterset " + lab.HubNamespace + " r True True True "; err != nil ||
-		!strings.HasPrefix(fields, want) {
+	want := "NAME SET ID READY HUB DNS REPORTED AGE clusterset " + lab.HubNamespace + " r True True True "
+	if err != nil || !strings.HasPrefix(fields, want) {
 		t.Errorf("%s, %v; want %s", fields, err, want)
 	}
 

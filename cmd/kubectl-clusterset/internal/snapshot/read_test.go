@@ -108,10 +108,12 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	}
 }
 
-// fakeMember builds a client that may be read concurrently: the fake writes a kind that it does not know into the scheme.
+// fakeMember builds a client that may be read concurrently: the fake writes a kind that it does not know into the
+// scheme.
 func fakeMember() *fake.ClientBuilder {
 	scheme := cluster.Scheme()
-	scheme.AddKnownTypeWithName(schema.FromAPIVersionAndKind("operator.openshift.io/v1", "DNS"), &unstructured.Unstructured{})
+	openshift := schema.FromAPIVersionAndKind("operator.openshift.io/v1", "DNS")
+	scheme.AddKnownTypeWithName(openshift, &unstructured.Unstructured{})
 	return fake.NewClientBuilder().WithScheme(scheme)
 }
 
