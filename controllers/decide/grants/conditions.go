@@ -37,15 +37,15 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 			"have been restored from a backup. Granting resumes after two minutes. Members report their ranges " +
 			"meanwhile."
 	case len(plan.Refused) > 0:
-		c.Reason = "NoPools"
+		c.Reason = "PropertyInvalid" // unless something else is wrong, too
 		var messages []string
 		for _, r := range plan.Refused {
 			messages = append(messages, fmt.Sprintf("%s: %v", r.Member, r.Err))
 			switch {
 			case errors.Is(r.Err, ipam.ErrFull):
 				c.Reason = "PoolsFull"
-			case errors.Is(r.Err, errUnreadable):
-				c.Reason = "PropertyInvalid"
+			case c.Reason != "PoolsFull" && !errors.Is(r.Err, errUnreadable):
+				c.Reason = "NoPools"
 			}
 		}
 		slices.Sort(messages)

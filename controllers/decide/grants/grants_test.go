@@ -330,6 +330,12 @@ func TestV2PropertiesThatAreRefused(t *testing.T) {
 			t.Errorf("a member that has a block and reports %s: %s, want %s", told, got, want)
 		}
 	}
+	full := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/24"}, "liar 10.200.0.0/24"),
+		Profiles: []inventoryv1alpha1.ClusterProfile{member("liar", 1, "vip-blocks:ipv4=2,ipv6=1"),
+			member("new", 2, services1)}})
+	if got := condition(&full, hubv1alpha1.ConditionBlocksGranted); got != "False/PoolsFull" {
+		t.Errorf("a full pool beside an unreadable property: %s", got)
+	}
 	told := Read(member("twice", 1, "vip-blocks:ipv4=1", "vip-blocks:ipv4=9", "other:x").Status.Properties)
 	if told.Wanted.IPv4 != 1 || len(told.Unreadable) != 1 {
 		t.Errorf("%+v", told)

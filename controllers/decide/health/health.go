@@ -42,7 +42,7 @@ type Facts struct {
 	Rights                    error    // why more may be missing
 
 	Peers  []Peer
-	Linked bool              // this process has reached the hub, so that it asks the peers
+	Linked bool              // this process follows the hub, so that it asks the peers
 	Ranges map[string]Ranges // of the members, by ID
 
 	DNS DNS
@@ -285,7 +285,7 @@ func (f *Facts) peers() metav1.Condition {
 	case len(f.Peers) == 0:
 		return condition(of, "Alone", "This cluster knows no other member.")
 	case !f.Linked:
-		return condition(of, "PeersUnknown", "The agent has not reached the hub since its start, and asks nobody yet.")
+		return condition(of, "PeersUnknown", "The agent does not follow the hub yet since its start, and asks nobody.")
 	}
 	return condition(of, "Reached", "All other members answer.")
 }

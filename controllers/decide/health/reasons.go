@@ -133,7 +133,7 @@ var Reasons = map[string]Reason{
 			"([Ranges of VIPs](operate.md#ranges-of-vips)). They are what you gave your network, such as " +
 			"`--pod-network-cidr` of kubeadm."},
 	"PropertyInvalid": {Condition: "RangesDisjoint", Unknown: true,
-		Means:  "An overlap may not be found, and the hub grants this cluster no further block.",
+		Means:  "The hub grants this cluster no further block. If it is one of ranges, an overlap may not be found.",
 		Remedy: "Correct the ClusterProperty that the message names ([Ranges of VIPs](operate.md#ranges-of-vips))."},
 	"Overlap": {Condition: "RangesDisjoint",
 		Means:  "Packets to addresses in the overlap do not leave this cluster, or reach a wrong Pod.",
@@ -152,10 +152,10 @@ var Reasons = map[string]Reason{
 	"Reached": {Condition: "PeersReachable", Means: "All other members answer."},
 	"Alone":   {Condition: "PeersReachable", Means: "There is no other member."},
 	"PeersUnknown": {Condition: "PeersReachable", Unknown: true,
-		Means: "The agent asks other members once it has reached the hub: see HubReachable."},
+		Means: "The agent asks other members once it follows the hub: the conditions before say what it waits for."},
 	"Expired": {Condition: "PeersReachable",
-		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired. Its agent " +
-			"alone does not bring it back until it has renewed its Lease.",
+		Means: "Neither the agent nor the endpoints of that member answer here, or its Lease has expired. While " +
+			"no endpoint answers, the agent of an unreachable member brings it back only after a renewal of its Lease.",
 		Remedy: "Look at that cluster: `kubectl get membership` there. If it is well and reaches the hub, look at " +
 			"the network between the two."},
 	"AgentsSilent": {Condition: "PeersReachable",
