@@ -181,6 +181,14 @@ var faults = []struct {
 		s.Hub.Sets, s.Hub.Leases, s.Hub.Role.HubOf = nil, nil, []string{"green"}
 	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none; it is the " +
 		"hub of: green; name another with --hub-namespace", "kubectl --context=hub get clustersets --all-namespaces"},
+	{"a quota refuses the agent's Pods", all, func(s *snapshot.Snapshot) {
+		s.Member.Agent.Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+			Message: "failed quota: team: must specify limits.cpu for: agent"}}}
+		silent(s, "east")
+	}, "x the agent does not run: Deployment clusterset-controller: 0 of 2 new replicas are available; failed quota: " +
+		"team: must specify limits.cpu for: agent",
+		"kubectl --context=east -n clusterset-system describe deployment clusterset-controller"},
 	{"the agent has no image", all, func(s *snapshot.Snapshot) {
 		s.Member.Agent.Status.AvailableReplicas = 0
 		s.Member.AgentPods = []corev1.Pod{{ObjectMeta: named("clusterset-system", "agent-1")}}

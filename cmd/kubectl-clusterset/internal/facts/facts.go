@@ -246,7 +246,7 @@ func Departed(set *hubv1alpha1.ClusterSet, id string, leases []coordinationv1.Le
 }
 
 // RolledOut reports whether all replicas are new and at least available of them are available. Unless all are, why
-// quotes the first Pod that waits, or else names those that are not ready.
+// quotes the first Pod that waits, or else why Pods cannot be created, and names those that are not ready.
 func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done bool, why string) {
 	want, st := ptr.Deref(d.Spec.Replicas, 1), &d.Status
 	done = st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.Replicas <= st.UpdatedReplicas &&
@@ -264,6 +264,11 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 		}
 		if p.DeletionTimestamp == nil && !Ended(p) && !Ready(p) {
 			unready = append(unready, p.Name)
+		}
+	}
+	for _, c := range st.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			why += "; " + c.Message // of a quota or an admission: describe does not show it
 		}
 	}
 	if len(unready) > 0 {

@@ -41,6 +41,10 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: `Back-off pulling image "a": ErrImagePull: not found`}}})}, 2,
 			"0 of 2 new replicas are available; pod : ErrImagePull: not found"},
+		"no Pod can be created": {appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Message: "Deployment does not have"},
+			{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "failed quota: team"}}},
+			nil, 2, "0 of 2 new replicas are available; failed quota: team"},
 		"new ones end": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3},
 			[]corev1.Pod{pod(corev1.ContainerStatus{RestartCount: 3, LastTerminationState: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}})}, 2,
