@@ -35,6 +35,18 @@ func edit(w *World) report.Step {
 // joined reports whether DNS is wanted here.
 func (w *World) joined() bool { return w.Member.Set() != "" && !w.Member.Leaving() }
 
+const noDNS = "no Pod of the cluster's DNS is available"
+
+// total returns noDNS, to be said before its cause; "" if a Pod answers, or if none should.
+func (w *World) total() string {
+	d := w.Member.DNS.Deployment
+	elsewhere := w.Member.DNS.Config == nil || w.answers()
+	if d == nil || d.Status.AvailableReplicas > 0 || elsewhere && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		return ""
+	}
+	return noDNS + ": "
+}
+
 // sentOn reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was not read.
 func sentOn(c *corefile.Corefile) bool {
 	if slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
@@ -59,6 +71,7 @@ var dnsChecks = []Check{
 			default:
 				return nil
 			}
+			h.Detail = w.total() + h.Detail
 			return []Hit{h}
 		},
 	},
@@ -69,7 +82,7 @@ var dnsChecks = []Check{
 			if w.Member.DNSRefusal == "" {
 				return nil
 			}
-			h := Hit{Detail: w.Member.DNSRefusal, Do: edit(w)}
+			h := Hit{Detail: w.total() + w.Member.DNSRefusal, Do: edit(w)}
 			if strings.Contains(h.Detail, "Unknown directive '"+plugin+"'") {
 				h.Do = installDNS
 			}
@@ -105,14 +118,12 @@ var dnsChecks = []Check{
 	},
 	{
 		ID: "dns-down", Scope: DNS, Level: report.Error, Needs: parts{snapshot.DNS, snapshot.Properties},
-		After: []string{"dns-refused"}, One: "no Pod of the cluster's DNS is available",
+		After: []string{"dns-corefile", "dns-refused"}, One: noDNS,
 		Look: func(w *World) []Hit {
-			d := w.Member.DNS.Deployment
-			elsewhere := w.Member.DNS.Config == nil || w.answers()
-			if d == nil || d.Status.AvailableReplicas > 0 || elsewhere && ptr.Deref(d.Spec.Replicas, 1) == 0 {
+			if w.total() == "" {
 				return nil
 			}
-			return w.down(facts.Missing(d, w.Member.DNSPods))
+			return w.down(facts.Missing(w.Member.DNS.Deployment, w.Member.DNSPods))
 		},
 	},
 	{

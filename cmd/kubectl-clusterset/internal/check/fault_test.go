@@ -111,6 +111,17 @@ var faults = []struct {
 		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
 	}, "x CoreDNS refuses its Corefile: [ERROR] plugin/reload",
 		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"CoreDNS refuses the Corefile, and no Pod of it is left", all, func(s *snapshot.Snapshot) {
+		s.Member.DNSRefusal = "Corefile:4 - Error: unknown option 'x'"
+		s.Member.DNS.Deployment.Status.AvailableReplicas = 0
+		state(s, "NoDNSAnswer", "The cluster's DNS does not answer for clusterset.local: timeout")
+	}, "x CoreDNS refuses its Corefile: no Pod of the cluster's DNS is available: Corefile:4 - Error",
+		"kubectl --context=east -n kube-system edit configmap coredns"},
+	{"the Corefile does not parse, and no Pod of CoreDNS is left", all, func(s *snapshot.Snapshot) {
+		s.Member.DNS.Config.Data["Corefile"] = ".:53 {\n multicluster\n"
+		s.Member.DNS.Deployment.Status.AvailableReplicas = 0
+	}, "x CoreDNS cannot use its Corefile: no Pod of the cluster's DNS is available: ",
+		"kubectl --context=east -n kube-system edit configmap coredns"},
 	{"a kubeadm upgrade brought the image of a mirror back", all, func(s *snapshot.Snapshot) {
 		s.Release = "" // of a build that is none
 		s.Member.DNSRefusal = "Unknown directive 'multicluster'"
