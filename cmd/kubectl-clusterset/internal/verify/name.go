@@ -115,8 +115,7 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 				to := netip.AddrPortFrom(address, uint16(ptr.Deref(port.Port, 0)))
 				outcome := p.dial(ctx, to, ptr.Deref(port.Protocol, corev1.ProtocolTCP), 1)
 				reached = reached && !failed(outcome)
-				all.step("Endpoint", to.String()+" in "+of, outcome,
-					"routes between the Pods, or NetworkPolicies; "+report.DocsNetwork)
+				all.step("Endpoint", to.String()+" in "+of, outcome, endpointRemedy(outcome, imp.Name, of))
 			}
 		}
 	}
@@ -136,6 +135,14 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 		all.Findings = all.Findings[:causes]
 	}
 	return p.gone(ctx)
+}
+
+// endpointRemedy returns what to do about a Pod of a Service that does not answer. What refuses is reached.
+func endpointRemedy(outcome, service, in string) string {
+	if strings.Contains(outcome, "connection refused") {
+		return "the targetPort of Service " + service + " in " + in + ", or its Pod: nothing listens on that port"
+	}
+	return "routes between the Pods, or NetworkPolicies; " + report.DocsNetwork
 }
 
 func anyReady(s discoveryv1.EndpointSlice) bool {

@@ -499,6 +499,18 @@ func tried(t *testing.T, imp *mcsv1beta1.ServiceImport, from []discoveryv1.Endpo
 	return all
 }
 
+// TestAPodThatRefusesIsNoMissingRoute.
+func TestAPodThatRefusesIsNoMissingRoute(t *testing.T) {
+	for why, want := range map[string]string{
+		"dial tcp 10.1.0.1:8080: connect: connection refused": "the targetPort of Service web in west, or its Pod",
+		"dial tcp 10.1.0.1:8080: i/o timeout":                 "routes between the Pods, or NetworkPolicies",
+	} {
+		if got := endpointRemedy("1 of 1 connections failed: "+why, "web", "west"); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", why, got)
+		}
+	}
+}
+
 // failing reports whether exactly these steps have failed.
 func failing(r *Report, steps ...string) bool {
 	return slices.EqualFunc(r.Findings, steps, func(f report.Finding, step string) bool {
