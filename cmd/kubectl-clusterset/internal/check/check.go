@@ -148,6 +148,11 @@ func Run(w *World) (out []Result) {
 				}
 			}
 			r.Finding = group(w, c, hits)
+			for _, id := range []string{"set-none", "hub-wrong"} {
+				if c.Scope == Set && len(causes[id]) > 0 && slices.Contains(c.After, id) {
+					r.Skipped = "repair first what " + id + " finds" // nothing is said of such a hub
+				}
+			}
 		}
 		out = append(out, r)
 	}

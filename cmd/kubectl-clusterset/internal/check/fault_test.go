@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -795,6 +796,26 @@ func TestAHubThatDoesNotAnswerHidesNothingLocal(t *testing.T) {
 		got := text(views(s)["explain"])
 		if !strings.Contains(got, want) || !strings.Contains(got, "x The hub does not answer") {
 			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// TestChecksOfAWrongHubAreSkipped: what they would find there is not said.
+func TestChecksOfAWrongHubAreSkipped(t *testing.T) {
+	for cause, plant := range map[string]func(s *snapshot.Snapshot){
+		"set-none": func(s *snapshot.Snapshot) { s.Hub.Sets, s.Hub.Profiles = nil, nil },
+		"hub-wrong": func(s *snapshot.Snapshot) {
+			s.Hub.Sets, s.Hub.Deployed, s.Hub.Role.MemberOf = nil, nil, "green"
+		},
+	} {
+		s := healthy(t)
+		plant(s)
+		for _, r := range check.Run(check.See(s, nil)) {
+			i := slices.IndexFunc(check.Table, func(c check.Check) bool { return c.ID == r.ID })
+			if r.Scope == check.Set && slices.Contains(check.Table[i].After, cause) &&
+				r.Skipped != "repair first what "+cause+" finds" {
+				t.Errorf("%s: %s is not skipped: %q", cause, r.ID, r.Skipped)
+			}
 		}
 	}
 }
