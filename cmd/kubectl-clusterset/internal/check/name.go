@@ -508,8 +508,9 @@ func notExported(w *World) []Hit {
 	if w.Hub != nil && !w.wrongHub() && w.Hub.Set() != nil {
 		rules, excludes = w.Hub.Set().Spec.Namespaces, "the ClusterSet excludes namespace %s"
 	}
+	excluded := !clusterset.MayUse(rules, n.Namespace)
 	switch {
-	case !clusterset.MayUse(rules, n.Namespace):
+	case excluded:
 		h.Detail = fmt.Sprintf(excludes, n.Namespace)
 	case s != nil && s.Type == corev1.ServiceTypeExternalName:
 		h.Detail = "this cluster's Service is of type ExternalName, which cannot be exported"
@@ -527,7 +528,7 @@ func notExported(w *World) []Hit {
 			}
 		}
 	}
-	if len(h.Do.Argv) == 0 { // without a namespace, it is that of the context
+	if len(h.Do.Argv) == 0 && !excluded { // without a namespace, it is that of the context
 		h.Do = report.Here("kubectl clusterset status -o name")
 	}
 	return []Hit{h}
