@@ -113,6 +113,8 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		"status --hub-only --from x":     "[from hub-only]",
 		"ui --hub-only --from x":         "[from hub-only]",
 		"dns install --replace --beside": "[replace beside]",
+		"doctor --from x --context west": "have no effect with --from",
+		"ui --from x --hub-context hub":  "have no effect with --from",
 		"plan web.shop -o wide":          "must be one of json|yaml|jsonpath=\n",
 		"verify -o wide":                 "must be one of json|yaml|jsonpath=\n",
 	} {

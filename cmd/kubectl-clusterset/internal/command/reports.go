@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/bundle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
@@ -66,12 +67,20 @@ func looks(cmd *cobra.Command, file *string, hubOnly *bool) {
 	cmd.MarkFlagsMutuallyExclusive("from", "hub-only")
 }
 
+// load reads an archive. Flags that name clusters have no effect then.
+func (r *root) load(file string) (*snapshot.Snapshot, error) {
+	if ptr.Deref(r.config.Context, "")+r.hubContext != "" {
+		return nil, report.Fail("leave out either", "--context and --hub-context have no effect with --from")
+	}
+	return bundle.Load(file)
+}
+
 // look returns what was read and found, from an archive if one was given; with a name, of that name only.
 func (r *root) look(cmd *cobra.Command, file string, hubOnly bool, name *types.NamespacedName) (*check.World,
 	[]check.Result, error) {
 	var w *check.World
 	if file != "" {
-		s, err := bundle.Load(file)
+		s, err := r.load(file)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/bundle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/check"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/snapshot"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/ui"
@@ -39,7 +38,7 @@ command nor the page writes anything.`,
 // server returns that of the page. It reads the clusters once, so that a mistake is an error before a browser opens.
 func server(r *root, cmd *cobra.Command, file string, hubOnly bool) (*ui.Server, error) {
 	if file != "" {
-		s, err := bundle.Load(file)
+		s, err := r.load(file)
 		if err != nil {
 			return nil, err
 		}
