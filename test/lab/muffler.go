@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -19,6 +21,7 @@ type Muffler struct {
 	addr   string
 	mu     sync.Mutex
 	silent chan struct{} // closed when the streams of now are to be silent
+	kinds  map[string]bool
 }
 
 // Muffle starts one; a Forwarder can be diverted to its Addr.
@@ -35,7 +38,7 @@ func (c *ControlPlane) Muffle() (*Muffler, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Muffler{addr: listener.Addr().String(), silent: make(chan struct{})}
+	m := &Muffler{addr: listener.Addr().String(), silent: make(chan struct{}), kinds: map[string]bool{}}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.FlushInterval = -1
 	proxy.Transport = &http.Transport{
@@ -46,6 +49,7 @@ func (c *ControlPlane) Muffle() (*Muffler, error) {
 		if r.Request.URL.Query().Get("watch") != "" {
 			m.mu.Lock()
 			defer m.mu.Unlock()
+			m.kinds[path.Base(r.Request.URL.Path)] = true
 			r.Body = &muffled{r.Body, m.silent, r.Request.Context()}
 		}
 		return nil
@@ -64,6 +68,13 @@ func (c *ControlPlane) Muffle() (*Muffler, error) {
 
 // Addr is where it listens.
 func (m *Muffler) Addr() string { return m.addr }
+
+// Watches returns whether there has been a watch of each of these kinds, which are named as in a path of the API.
+func (m *Muffler) Watches(kinds ...string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(kinds, func(k string) bool { return !m.kinds[k] })
+}
 
 // Hush makes the watches of now silent, for good.
 func (m *Muffler) Hush() {

@@ -278,6 +278,12 @@ func TestAHubThatFallsSilent(t *testing.T) {
 	b.ToHub.Divert(m.Addr())
 	defer b.ToHub.Divert(direct)
 	s.converge(t)
+	eventually(t, "b watches by it", func() error { // one that begins after Hush is not silent
+		if !m.Watches("leases", "serviceexportrecords", "endpointpages") {
+			return errors.New("not all kinds")
+		}
+		return nil
+	})
 	s.restored = true // or silent
 	m.Hush()
 	s.move(t)
