@@ -369,6 +369,11 @@ var faults = []struct {
 		state(s, "NoClusterSet", "namespace blue of the hub does not have exactly one ClusterSet")
 	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"the namespace is gone since the agent has renewed", all, func(s *snapshot.Snapshot) {
+		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
+		s.Member.Membership.Status.Hub = s.Hub.Server
+	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
+		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
 	{"a policy of the hub is gone", all, func(s *snapshot.Snapshot) {
 		s.Hub.Drift = []string{"ValidatingAdmissionPolicy clusterset-records.clusterset-dns.io is missing"}
 	}, "x the hub differs from the manifests of this version: ValidatingAdmissionPolicy clusterset-records",

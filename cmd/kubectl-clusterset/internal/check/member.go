@@ -349,14 +349,14 @@ func apart(client, other string) bool {
 }
 
 // elsewhere reports whether the agent renews its Lease on another hub than the one that was read. The agent of a member
-// that was just evicted does not.
+// that was just evicted does not, nor one that uses the hub at the same URL, which has just lost its data.
 func (w *World) elsewhere() bool {
 	m, h := w.Member, w.Hub
 	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool {
 		return facts.Departed(&s, m.ID(), m.Leases)
 	})
 	return w.HubNamed && m.Set() != "" && clusterset.CheckID(m.ID()) == nil && !evicted &&
-		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
+		m.Membership.Status.Hub != h.Server && facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
 }
 
 // wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none. One with a controller

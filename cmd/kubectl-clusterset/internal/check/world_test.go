@@ -163,7 +163,7 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 		Release: "v0.1.0", Namespace: "blue", HubNamed: true, Member: m, Unread: map[snapshot.Part]snapshot.Lack{},
 		Flags: report.Flags{Context: "east", HubContext: "hub", HubNamespace: "blue"},
 		Hub: &snapshot.Hub{
-			Version: "v1.36.0", Now: now, Sets: []hubv1alpha1.ClusterSet{set}, Leader: &leader,
+			Server: "https://hub", Version: "v1.36.0", Now: now, Sets: []hubv1alpha1.ClusterSet{set}, Leader: &leader,
 			Profiles: []inventoryv1alpha1.ClusterProfile{profile("east"), profile("west")},
 			Leases:   []coordinationv1.Lease{lease("east", time.Second), lease("west", time.Second)},
 			Records:  []hubv1alpha1.ServiceExportRecord{record("east", 20), record("west", 15)},

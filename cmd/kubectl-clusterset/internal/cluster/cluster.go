@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,14 +122,15 @@ func RoleOf(ctx context.Context, c *Cluster) (r facts.Role) {
 	case set == nil:
 		return r
 	}
-	if id != nil && !slices.Contains(r.HubOf, set.Spec.Value) {
-		name := client.ObjectKey{Namespace: set.Spec.Value, Name: id.Spec.Value}
+	known, _ := MembershipOf(ctx, c)
+	namespace := cmp.Or(known.Status.HubNamespace, set.Spec.Value)
+	if id != nil && !slices.Contains(r.HubOf, namespace) {
+		name := client.ObjectKey{Namespace: namespace, Name: id.Spec.Value}
 		own, err := kube.Get[*coordinationv1.Lease](ctx, c, name)
-		if err == nil && !facts.Expired(own, time.Now()) {
+		if err == nil && !facts.Expired(own, time.Now()) || c.Config != nil && known.Status.Hub == c.Config.Host {
 			return r // it was a member of a ClusterSet of its own, which is lost
 		}
 	}
-	known, _ := MembershipOf(ctx, c)
 	r.MemberOf, r.Server = set.Spec.Value, known.Status.Hub
 	return r
 }

@@ -62,6 +62,7 @@ type state struct {
 	id, setProperty *aboutv1beta1.ClusterProperty
 	agentID         string // --cluster-id of its agent, or ""
 	hubNamespace    string // of its ClusterSet, or of the one that its agent joins or has left; "" if nothing shows it
+	usedHub         string // the hub's URL, as its agent last used it; "" if nothing shows it
 }
 
 // Join makes a cluster a member. It claims the cluster ID on the hub before it writes to the cluster. With Renew, it
@@ -142,10 +143,10 @@ func (j *join) preflight(ctx context.Context) (err error) {
 }
 
 // checkSameHub refuses to move a live member to another hub. Two hubs may have ClusterSets of the same name, but only
-// one has the renewals of the member's agent.
+// one has the renewals of the member's agent. A hub that has lost its data is still at the URL that the agent uses.
 func (j *join) checkSameHub(ctx context.Context) error {
 	address := j.currentAddress()
-	if j.setProperty == nil || address == nil {
+	if j.setProperty == nil || address == nil || j.usedHub == j.Hub.Config.Host {
 		return nil
 	}
 	local, err := leases(ctx, j.Member)
@@ -193,6 +194,7 @@ func readState(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	}
 	agent, err := c.Deployment(ctx, manifest.AgentDeployment)
 	s.agentID = facts.Flag(agent, "cluster-id")
+	s.usedHub = known.Status.Hub
 	s.hubNamespace = cmp.Or(facts.Flag(agent, "hub-namespace"), known.Status.HubNamespace)
 	if s.setProperty != nil {
 		s.hubNamespace = cmp.Or(s.hubNamespace, s.setProperty.Spec.Value)
@@ -234,7 +236,7 @@ func (j *join) readClusterSet(ctx context.Context) error {
 		return j.Hub.Failed(err, "listing ClusterSets")
 	}
 	switch n := len(sets.Items); {
-	case n == 0 && j.setProperty != nil: // a member has a hub
+	case n == 0 && j.setProperty != nil && j.usedHub != j.Hub.Config.Host: // a member has a hub
 		return j.noSet(ctx, "name the hub of this cluster with --hub-context")
 	case n == 0:
 		return j.noSet(ctx, j.Flags.Here(facts.Init))

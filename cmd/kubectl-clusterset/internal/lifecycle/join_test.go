@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -188,20 +189,24 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 	for what, c := range map[string]struct {
 		here, there *coordinationv1.Lease
 		departed    time.Duration // ago; 0 if it has not
+		used        string        // the hub's URL, by the agent
 		refused     bool
 	}{
 		"alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			0, true},
+			0, "https://prod", true},
+		"alive on this one until it lost its namespace": {
+			renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil, 0, "https://hub", false},
 		"departed long ago, alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			nil, time.Hour, true},
+			nil, time.Hour, "", true},
 		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", time.Hour), 0, true},
+			renewed("blue", "east", time.Hour), 0, "", true},
 		"alive on this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
-			renewed("blue", "east", 5*time.Second), 0, false},
+			renewed("blue", "east", 5*time.Second), 0, "", false},
 		"evicted from this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
-			30 * time.Second, false},
-		"its hub is gone":          {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, 0, false},
-		"it has never been on one": {nil, nil, 0, false},
+			30 * time.Second, "", false},
+		"its hub is gone": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, 0, "",
+			false},
+		"it has never been on one": {nil, nil, 0, "", false},
 	} {
 		var here []client.Object
 		if c.here != nil {
@@ -216,7 +221,8 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 			now:         now,
 			hubNow:      now,
 		}
-		j.setProperty = &aboutv1beta1.ClusterProperty{}
+		j.Hub.Config = &rest.Config{Host: "https://hub"}
+		j.setProperty, j.usedHub = &aboutv1beta1.ClusterProperty{}, c.used
 		if c.departed > 0 {
 			j.hubSet.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
 				At: metav1.NewTime(now.Add(-c.departed))}}
@@ -445,6 +451,26 @@ func TestAMemberThatIsTakenForTheHubIsSaidToBeOne(t *testing.T) {
 	o.DryRun, o.Release = &made, "r/c:v1"
 	if err := Init(t.Context(), o); err != nil {
 		t.Errorf("a hub that is its own member, and has lost its ClusterSet, is not made again: %v", err)
+	}
+	at := known.DeepCopy()
+	at.Status.Hub = server.URL
+	own = inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), renewed(time.Second), at) // with its namespace
+	own.Config = &rest.Config{Host: server.URL}
+	o.Hub = own
+	if err := Init(t.Context(), o); err != nil {
+		t.Errorf("a hub that is its own member, and has lost its namespace, is not made again: %v", err)
+	}
+	lost := &join{JoinOptions: &JoinOptions{Options: *o}, state: state{setProperty: set, usedHub: server.URL}}
+	if err := lost.readClusterSet(t.Context()); err == nil || !strings.HasSuffix(err.Error(),
+		"namespace blue of the hub holds no ClusterSet\n  → "+facts.Init) {
+		t.Errorf("join, at a hub that has lost its namespace: %v", err)
+	}
+	at.Status.HubNamespace = "red" // another name than its ClusterSet's
+	red := inMemory(interceptor.Funcs{}, set.DeepCopy(), id.DeepCopy(), at.DeepCopy(),
+		&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "blue"}})
+	red.Config = own.Config
+	if role := cluster.RoleOf(t.Context(), red); role.MemberOf != "blue" {
+		t.Errorf("a hub that is its own member is none: %+v", role)
 	}
 	const says = "is a member of ClusterSet blue, whose hub is https://hub"
 	for _, c := range []struct {

@@ -438,7 +438,7 @@ func (r *reader) readHub(ctx context.Context, hub *cluster.Cluster, named bool) 
 		r.unread(OfHub, err)
 		return
 	}
-	h := &Hub{Version: server.Version, Now: server.Now, Ahead: time.Until(server.Now)}
+	h := &Hub{Server: hub.Config.Host, Version: server.Version, Now: server.Now, Ahead: time.Until(server.Now)}
 	c, ns, unserved := direct(hub), in(r.Snapshot.Namespace), make([][]string, 5)
 	readers := []func(context.Context) error{
 		fetch(c, &unserved[0], &hubv1alpha1.ClusterSetList{}, &h.Sets, ns),

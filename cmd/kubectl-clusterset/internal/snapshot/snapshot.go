@@ -133,6 +133,7 @@ type Namespace struct {
 
 // Hub is a clusterset's namespace on the hub.
 type Hub struct {
+	Server   string                             `json:"server"` // the URL at which it was read
 	Version  string                             `json:"version"`
 	Now      time.Time                          `json:"now"`      // by its clock
 	Ahead    time.Duration                      `json:"ahead"`    // of the member's clock
