@@ -236,6 +236,11 @@ var faults = []struct {
 		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "no such host"}
 	}, "! reading the hub failed, so members are not shown: no such host",
 		"kubectl clusterset --context=east doctor --hub-context=HUB"},
+	{"the hub refuses the token, and the agent has not seen it yet", all, func(s *snapshot.Snapshot) {
+		s.HubNamed, s.Hub, s.Flags.HubContext, s.Flags.HubNamespace = false, nil, "", ""
+		s.Unread[snapshot.OfHub] = snapshot.Lack{Why: "401 Unauthorized", Credentials: true}
+	}, "! reading the hub failed, so members are not shown: 401 Unauthorized",
+		"kubectl clusterset --context=east join --renew --hub-context=HUB"},
 	{"this member's RoleBinding on the hub is gone, and the hub is asked with it", all, func(s *snapshot.Snapshot) {
 		forbidden(s)
 		state(s, "RightsMissingOnHub", "This member may not list clusterprofiles on the hub")

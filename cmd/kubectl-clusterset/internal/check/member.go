@@ -231,6 +231,9 @@ var lateChecks = []Check{
 				// Its address need not be for others than Pods.
 				out[0].Level, out[0].Do = report.Warning, report.Here(facts.Doctor+" --hub-context=HUB")
 			}
+			if lack.Credentials { // which the agent may not have noticed yet
+				out[0].Do = report.Here(health.Reasons["Refused"].Command)
+			}
 			return out
 		},
 	},

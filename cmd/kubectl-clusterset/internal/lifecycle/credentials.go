@@ -255,7 +255,11 @@ func (j *join) await(ctx context.Context) error {
 				"credentials; after that, the agent does not reach the hub there. To go back: %s", used, j.server,
 				j.Flags.Here(facts.Join+" --renew --hub-server "+used))
 		default:
-			return true, "", nil
+			valid := meta.FindStatusCondition(known.Status.Conditions, hubv1alpha1.ConditionCredentialsValid)
+			if valid == nil || valid.Reason != "Refused" && valid.Reason != "NoCredentials" {
+				return true, "", nil
+			}
+			why = valid.Message // of the earlier credentials, until the agent has written it again
 		}
 		return false, cmp.Or(whyStopped(ctx, j.Member), why), nil
 	})

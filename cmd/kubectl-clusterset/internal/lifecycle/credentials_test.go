@@ -218,10 +218,16 @@ func TestAProxyThatRefusesTokensIsNoWayToTheHub(t *testing.T) {
 }
 
 // TestRenewingWaitsForTheNewAddress: an agent keeps the connection that works, and renews its Lease by it. Who waits
-// needs no right to get Leases in the member.
+// needs no right to get Leases in the member. It also waits until the agent no longer says that earlier credentials
+// were refused: status would ask for --renew again.
 func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 	const was, is = "https://hub.internal:6443", "https://hub.example"
-	for used, waits := range map[string]bool{was: true, is: false, "": false} {
+	const address, refused = "uses the hub at " + was + " and not at " + is, "The hub refuses the agent's token"
+	for _, c := range []struct {
+		used, reason string // of CredentialsValid
+		waits        string // for
+	}{{was, "", address}, {is, "", ""}, {"", "", ""}, {is, "Accepted", ""}, {is, "Refused", refused},
+		{is, "NoCredentials", refused}, {is, "NotRenewed", ""}} {
 		lease := func(namespace, name string) *coordinationv1.Lease {
 			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		}
@@ -236,16 +242,17 @@ func TestRenewingWaitsForTheNewAddress(t *testing.T) {
 		}}
 		member := inMemory(lists, renewed,
 			&hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName},
-				Status: hubv1alpha1.MembershipStatus{Hub: used}},
+				Status: hubv1alpha1.MembershipStatus{Hub: c.used, Conditions: []metav1.Condition{{
+					Type: hubv1alpha1.ConditionCredentialsValid, Reason: c.reason, Message: refused}}}},
 			&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}})
 		o, _ := options(inMemory(interceptor.Funcs{}, lease("blue", "east")))
 		o.Timeout = 100 * time.Millisecond
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", Renew: true}, server: is}
 		err := j.await(t.Context())
 		said := fmt.Sprint(err)
-		if waits != strings.Contains(said, "uses the hub at "+was+" and not at "+is) || waits == (err == nil) ||
-			waits != strings.Contains(said, "--renew --hub-server "+was) {
-			t.Errorf("with the hub at %q: %v", used, err)
+		if !strings.Contains(said, c.waits) || (c.waits == "") != (err == nil) ||
+			(c.waits == address) != strings.Contains(said, "--renew --hub-server "+was) {
+			t.Errorf("with the hub at %q, %s: %v", c.used, c.reason, err)
 		}
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,9 +64,9 @@ type reader struct {
 	*Snapshot
 	Source
 	mu       sync.Mutex
-	account  string       // namespace on the hub of the agent's token
-	agents   *rest.Config // the agent's way to the hub
-	unusable error        // why it has none
+	account  string           // namespace on the hub of the agent's token
+	agents   *cluster.Cluster // the hub, with the agent's credentials
+	unusable error            // why there are none
 }
 
 // Read reads a member and its hub. It returns an error if the member does not answer, or a hub without a member. Of a
@@ -127,7 +126,8 @@ func Read(ctx context.Context, s Source) (*Snapshot, error) {
 func (r *reader) unread(p Part, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lack := Lack{Why: err.Error()}
+	lack := Lack{Why: err.Error(),
+		Credentials: p == OfHub && (apierrors.IsUnauthorized(err) || errors.Is(err, r.unusable))}
 	if apierrors.IsForbidden(err) {
 		lack.Right = string(p)
 		var refused apierrors.APIStatus
@@ -267,8 +267,8 @@ func (r *reader) basics(ctx context.Context, c *cluster.Cluster) {
 	})
 }
 
-// credentials returns the namespace on the hub and the way there of the agent's Secret, and an error if it has none.
-func credentials(secret *corev1.Secret) (namespace string, hub *rest.Config, err error) {
+// credentials returns the namespace on the hub and the hub of the agent's Secret, and an error if it has none.
+func credentials(secret *corev1.Secret) (namespace string, hub *cluster.Cluster, err error) {
 	if secret == nil {
 		return "", nil, fmt.Errorf("there is no Secret %s/%s, and no flag names the hub", kube.SystemNamespace,
 			clusterset.SecretHub)
@@ -286,8 +286,13 @@ func credentials(secret *corev1.Secret) (namespace string, hub *rest.Config, err
 	for _, user := range file.AuthInfos { // whose tokenFile is beside the kubeconfig
 		user.TokenFile, user.Token = "", token
 	}
-	if hub, err = clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig(); err == nil {
-		hub.Timeout = patience
+	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if err == nil {
+		cfg.Timeout = patience
+		hub, err = cluster.New("the hub", cfg)
+	}
+	if err != nil {
+		err = fmt.Errorf("the key kubeconfig of Secret %s cannot be used (%w)", secret.Name, err)
 	}
 	return namespace, hub, err
 }
@@ -414,21 +419,17 @@ func events(ctx context.Context, c *cluster.Cluster, namespaces ...string) (out 
 
 // reachHub reads the hub: as the user, if the user named it, or else as the agent.
 func (r *reader) reachHub(ctx context.Context) {
-	hub, err := r.Source.Hub, r.unusable
-	switch {
+	switch hub := r.Source.Hub; {
 	case hub != nil:
 		r.readHub(ctx, hub, true)
-		return
 	case r.agents != nil:
-		hub, err = cluster.New("the hub", r.agents)
+		r.readHub(ctx, r.agents, false)
 	case facts.OwnCredentials(r.Snapshot.Member.Agent) != "":
-		err = errors.New("the agent reads its credentials from a file of its own: name the hub with --hub-context")
+		r.unread(OfHub, errors.New("the agent reads its credentials from a file of its own: name the hub with "+
+			"--hub-context"))
+	default:
+		r.unread(OfHub, r.unusable)
 	}
-	if err != nil {
-		r.unread(OfHub, err)
-		return
-	}
-	r.readHub(ctx, hub, false)
 }
 
 // readHub reads the hub and, if the user named it, what only an admin can read.

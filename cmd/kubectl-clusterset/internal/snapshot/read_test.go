@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -84,8 +87,8 @@ func TestTheHubIsReadWithTheTokenOfTheSecret(t *testing.T) {
 		fmt.Sprintf(context, "none"): false, "": false, "[": false} {
 		namespace, hub, err := credentials(&corev1.Secret{Data: map[string][]byte{
 			"kubeconfig": []byte(kubeconfig), clusterset.SecretToken: []byte(token + "\n")}})
-		if namespace != "blue" || (err == nil) != works || works && (hub.Host != "https://hub.example" ||
-			hub.BearerToken != token || hub.BearerTokenFile != "" || hub.Timeout != patience) {
+		if namespace != "blue" || (err == nil) != works || works && (hub.Config.Host != "https://hub.example" ||
+			hub.Config.BearerToken != token || hub.Config.BearerTokenFile != "" || hub.Config.Timeout != patience) {
 			t.Errorf("%q: %s, %v, %v", kubeconfig, namespace, hub, err)
 		}
 	}
@@ -103,8 +106,28 @@ func TestTheHubOfAnAgentWithItsOwnCredentialsMustBeNamed(t *testing.T) {
 	r := &reader{Snapshot: &Snapshot{Member: &Member{Agent: agent}, Unread: map[Part]Lack{}}}
 	r.unusable = errors.New("there is no Secret")
 	r.reachHub(t.Context())
-	if why := r.Unread[OfHub].Why; !strings.HasSuffix(why, "a file of its own: name the hub with --hub-context") {
-		t.Error(why)
+	if lack := r.Unread[OfHub]; lack.Credentials ||
+		!strings.HasSuffix(lack.Why, "a file of its own: name the hub with --hub-context") {
+		t.Errorf("%+v", lack)
+	}
+}
+
+// TestAHubThatIsUnreadForTheCredentialsIsNoted: only another Secret helps then.
+func TestAHubThatIsUnreadForTheCredentialsIsNoted(t *testing.T) {
+	for status, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusBadGateway: false, 0: true} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+		}))
+		defer server.Close()
+		r := &reader{Snapshot: &Snapshot{Member: &Member{}, Unread: map[Part]Lack{}}}
+		r.agents = &cluster.Cluster{Config: &rest.Config{Host: server.URL}}
+		if status == 0 {
+			_, r.agents, r.unusable = credentials(nil)
+		}
+		r.reachHub(t.Context())
+		if lack := r.Unread[OfHub]; lack.Credentials != want || lack.Why == "" {
+			t.Errorf("%d: %+v, want %v", status, lack, want)
+		}
 	}
 }
 

@@ -74,6 +74,8 @@ const NoCoreDNS = "there is no CoreDNS in kube-system with a Corefile: DNS may r
 type Lack struct {
 	Why   string `json:"why"`
 	Right string `json:"right,omitempty"` // that the user lacks, such as "list nodes"; "" if it is another reason
+	// Credentials reports that those for the hub were refused, or that the agent's cannot be used.
+	Credentials bool `json:"credentials,omitempty"`
 }
 
 type Snapshot struct {
