@@ -189,10 +189,10 @@ func PatchStatus(
 	return 0, err
 }
 
-// Refused reports whether an API server refused a write by its rules, as of a policy or quota (U6). The end of a
-// namespace is none.
+// Refused reports whether an API server refused a write by its rules, as of a policy or quota, or because a webhook
+// does not answer (U6). The end of a namespace is none.
 func Refused(err error) bool {
-	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) &&
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err)) &&
 		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 

@@ -192,13 +192,6 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if apierrors.IsConflict(unwritten) || apierrors.IsNotFound(unwritten) {
 		return 0, unwritten // the Service gets no port before its endpoints (C9)
 	}
-	for cluster, err := range p.refused {
-		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
-			err)
-	}
-	if err := r.reportLost(ctx, s, &found); err != nil {
-		return 0, err
-	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(unwritten, failed)
@@ -211,6 +204,11 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	waits := errors.Is(failed, ipam.ErrPending)
 	staysHeadless := failed != nil && imp.Spec.Type == mcsv1beta1.Headless && merged.Type == mcsv1beta1.ClusterSetIP
 	err = errors.Join(unwritten, err, r.removeSlices(ctx, p, waits || staysHeadless))
+	for cluster, refusal := range p.refused {
+		found.lose(cluster, hubv1alpha1.ReasonSliceRefused, "writing endpoints of cluster %s here failed: %v", cluster,
+			refusal)
+	}
+	err = errors.Join(err, r.reportLost(ctx, s, &found))
 	if waits {
 		return r.waits.When(s.name), err
 	}

@@ -137,6 +137,64 @@ func TestS4TheCopySaysWhyEndpointsAreMissing(t *testing.T) {
 	}
 }
 
+// TestS4TheCopySaysThatAChangeIsRefused, as by a webhook that is down: endpoints that are gone stay imported until the
+// API server takes the change, whether the name was settled before or not.
+func TestS4TheCopySaysThatAChangeIsRefused(t *testing.T) {
+	for _, refusal := range []error{
+		apierrors.NewInternalError(errors.New("failed calling webhook")),
+		apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("failed calling webhook")),
+	} {
+		for what, change := range map[string]func(*member){
+			"an endpoint is not ready": func(m *member) {
+				m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Endpoints[0].Ready = new(false) })
+			},
+			"an endpoint is gone": func(m *member) {
+				m.editGroup("c", func(g *hubv1alpha1.EndpointGroup) { g.Endpoints = g.Endpoints[1:] })
+			},
+			"a group is gone": func(m *member) {
+				m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Endpoints = nil })
+			},
+			"the export is gone": func(m *member) {
+				m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+			},
+		} {
+			m := newMember(t)
+			m.export("b", "10.2.0.1")
+			m.export("c", "10.3.0.1")
+			for range 2 {
+				m.mustPass()
+			}
+			whole := m.Local
+			m.keep = refusal
+			m.refuseWrites(func(o client.Object) error {
+				if _, slice := o.(*discoveryv1.EndpointSlice); slice {
+					return refusal
+				}
+				return nil
+			})
+			change(m)
+			for pass := range 4 {
+				before := m.writes
+				if err := m.pass(); !errors.Is(err, refusal) || pass > 2 && m.writes != before {
+					t.Errorf("%s, %v: a pass returns %v and writes %d times", what, refusal, err, m.writes-before)
+				}
+			}
+			if reason, message := m.lost("c"); reason != hubv1alpha1.ReasonSliceRefused ||
+				!strings.Contains(message, "failed calling webhook") || !m.has("c", "10.3.0.1") {
+				t.Errorf("%s, %v: %q %q", what, refusal, reason, message)
+			}
+			if reason, _ := m.lost("b"); reason != "" {
+				t.Errorf("%s, %v: cluster b: %s", what, refusal, reason)
+			}
+			m.keep, m.Local = nil, whole
+			m.mustPass()
+			if reason, _ := m.lost("c"); reason != "" {
+				t.Errorf("%s, %v, then: %s", what, refusal, reason)
+			}
+		}
+	}
+}
+
 // TestS4TheCopySaysAllThatIsMissing: the first cause is the reason, and the message names the others.
 func TestS4TheCopySaysAllThatIsMissing(t *testing.T) {
 	for what, c := range map[string]struct {

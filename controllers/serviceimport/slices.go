@@ -23,7 +23,7 @@ type slicePlan struct {
 	name                types.NamespacedName // of the import
 	imported, projected sliceSet
 	unwritten           map[string]bool  // slices that could not be written: this pass leaves them as they are
-	refused             map[string]error // by source cluster: why this cluster's API server takes no slice of it
+	refused             map[string]error // by source cluster: why this cluster's API server refuses a write
 }
 
 type sliceSet struct{ desired, existing []*discoveryv1.EndpointSlice }
@@ -113,13 +113,13 @@ func (r *reconciler) applySlices(
 		if err == nil {
 			r.wrote(p.name, slice, "", r.Now())
 		}
-		errs = append(errs, err)
+		errs = append(errs, r.failed(p, slice, err))
 	}
 	return written, errors.Join(errs...)
 }
 
-// failed notes and reports a slice that could not be written. It returns err, unless p.refused has it: what the API
-// server refuses stops nothing else.
+// failed notes and reports a slice that could not be written or deleted. It returns err, unless p.refused has it: what
+// the API server refuses stops nothing else.
 func (r *reconciler) failed(p *slicePlan, slice *discoveryv1.EndpointSlice, err error) error {
 	if err == nil {
 		return nil
