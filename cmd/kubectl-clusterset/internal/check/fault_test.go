@@ -468,6 +468,11 @@ var faults = []struct {
 			"SliceRefused", "exceeded quota")}
 		s.Member.Slices = s.Member.Slices[:1]
 	}, "x endpoints of web.shop are not imported: SliceRefused: exceeded quota", ""},
+	{"it refuses to delete one", all, func(s *snapshot.Snapshot) {
+		s.Member.Records[1].Spec.Withdrawn = true
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
+			"SliceRefused", "failed calling webhook")}
+	}, "x endpoints of web.shop are not imported: SliceRefused: failed calling webhook", ""},
 	{"it refuses those of the preferred cluster", all, func(s *snapshot.Snapshot) {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("EndpointsImported", "False",
 			"SliceRefused", "exceeded quota")}

@@ -134,6 +134,11 @@ func namesOf(w *World, only *types.NamespacedName) []*Name {
 		rec := &records[i]
 		s := &rec.Spec
 		if s.Withdrawn {
+			if i < copies && meta.IsStatusConditionFalse(
+				rec.Status.Conditions, hubv1alpha1.ConditionEndpointsImported) { // the API server keeps its slices
+				n := get(s.ServiceNamespace, s.ServiceName)
+				n.records = append(n.records, rec)
+			}
 			continue
 		}
 		n := get(s.ServiceNamespace, s.ServiceName)
