@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/credentials"
@@ -49,9 +50,13 @@ func newHealth(a *Agent) (*health.Reporter, error) {
 		Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
 		ResourceNames: []string{clusterset.AccountPrefix + a.Cluster},
 	})
+	var kinds []client.ObjectList
+	for _, k := range localKinds() {
+		kinds = append(kinds, k.list)
+	}
 	return health.New(health.Config{
 		Cluster: a.Cluster, HubNamespace: a.HubNamespace, LocalNow: a.gate.Local, Hub: a.env.Hub,
-		Seen: func() decide.Facts { return factsOf(a) },
+		Kinds: kinds, Seen: func() decide.Facts { return factsOf(a) },
 		Rights: func(ctx context.Context) (missing, missingOnHub []string, _ error) {
 			missing, err := health.Missing(ctx, a.gate.Local, kube.SystemNamespace, here)
 			l := a.linked.Load()

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -38,7 +40,7 @@ import (
 func scheme(t *testing.T) *runtime.Scheme {
 	s := runtime.NewScheme()
 	err := errors.Join(hubv1alpha1.AddToScheme(s), aboutv1beta1.AddToScheme(s), inventoryv1alpha1.AddToScheme(s),
-		coordinationv1.AddToScheme(s), authorizationv1.AddToScheme(s))
+		coordinationv1.AddToScheme(s), authorizationv1.AddToScheme(s), mcsv1beta1.Install(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,6 +306,46 @@ func TestARightToListLeasesThatIsMissingIsStated(t *testing.T) {
 	err := r.Report(t.Context())
 	got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPermitted)
 	if err != nil || got == nil || got.Reason != "RightsMissingHere" {
+		t.Errorf("%v; %+v", err, got)
+	}
+}
+
+// TestAKindThatIsMissingHereIsStated, also of an agent that starts, which asks for it in vain.
+func TestAKindThatIsMissingHereIsStated(t *testing.T) {
+	gone := func(list client.ObjectList) error {
+		switch list.(type) {
+		case *mcsv1beta1.ServiceImportList: // as of a client that has seen it
+			return apierrors.NewNotFound(mcsv1beta1.Resource("serviceimports"), "")
+		case *aboutv1beta1.ClusterPropertyList:
+			return &meta.NoKindMatchError{}
+		}
+		return nil
+	}
+	local := fake.NewClientBuilder().WithScheme(scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return cmp.Or(gone(list), c.List(ctx, list, opts...))
+		},
+		Get: func(
+			ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
+			if _, is := o.(*aboutv1beta1.ClusterProperty); is {
+				return &meta.NoKindMatchError{}
+			}
+			return c.Get(ctx, k, o, opts...)
+		},
+	}).WithStatusSubresource(&hubv1alpha1.Membership{}).Build()
+	r := New(Config{
+		Cluster: "east", HubNamespace: "blue", LocalNow: local, Hub: func() client.Client { return nil },
+		Kinds: []client.ObjectList{&mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{},
+			&aboutv1beta1.ClusterPropertyList{}},
+		Seen:   func() health.Facts { return health.Facts{} },
+		Rights: func(context.Context) (here, onHub []string, _ error) { return nil, nil, nil },
+		Now:    time.Now,
+	})
+	err := r.Report(t.Context())
+	got := meta.FindStatusCondition(r.Conditions(), hubv1alpha1.ConditionPermitted)
+	if err != nil || got == nil || got.Reason != "KindsMissing" ||
+		!strings.Contains(got.Message, "ServiceImport, ClusterProperty") {
 		t.Errorf("%v; %+v", err, got)
 	}
 }

@@ -6,6 +6,8 @@ package health
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +53,7 @@ type Config struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string
 	LocalNow     client.Client        // reads past the caches
+	Kinds        []client.ObjectList  // that this cluster must serve
 	Hub          func() client.Client // nil until the hub's caches have synced
 	// Seen returns the facts that the agent has from the hub and from starting.
 	Seen func() health.Facts
@@ -137,7 +140,7 @@ func (r *Reporter) write(ctx context.Context, facts *health.Facts, decided []met
 		m = &hubv1alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Name: hubv1alpha1.MembershipName}}
 		err = r.LocalNow.Create(ctx, m)
 	}
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	if isAbsent(err) {
 		log.FromContext(ctx).V(1).Info("this cluster takes no Membership", "reason", err.Error())
 		return nil
 	}
@@ -189,7 +192,7 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 	f.Lately = now.Sub(r.shownAt) < lately
 	set, err := kube.Property(ctx, r.LocalNow, clusterset.PropertySet)
 	switch {
-	case apierrors.IsForbidden(err): // it lacks rights, and says so
+	case isAbsent(err): // it lacks rights or the kind, and says so
 		r.rightsNext, err = now, nil
 	case err != nil:
 		return f, err
@@ -210,6 +213,12 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		}
 	}
 	f.MissingHere, f.MissingOnHub, f.Rights = r.here, r.hub, r.rights
+	for _, kind := range r.Kinds {
+		err := r.LocalNow.List(ctx, kind, client.InNamespace(kube.SystemNamespace), client.Limit(1))
+		if isAbsent(err) && !apierrors.IsForbidden(err) {
+			f.NotServed = append(f.NotServed, strings.TrimSuffix(reflect.TypeOf(kind).Elem().Name(), "List"))
+		}
+	}
 	if r.DNS != nil && now.Sub(r.dnsAt) >= interval {
 		r.dns, r.dnsAt = health.DNS{Asked: true, Err: r.DNS(ctx)}, now
 	}
@@ -222,6 +231,11 @@ func (r *Reporter) gather(ctx context.Context) (health.Facts, error) {
 		err = r.onHub(ctx, hub, &f)
 	}
 	return f, err
+}
+
+// isAbsent returns whether an error means that a kind is not served, or that the agent may not read it.
+func isAbsent(err error) bool {
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
 // onHub reads whether the hub has its ClusterSet, and the ranges of its members.

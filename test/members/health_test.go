@@ -124,6 +124,13 @@ func TestID7TheMembershipSaysWhatIsWrong(t *testing.T) {
 	kubectl(binding, "create", "-f", "-")
 	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
 
+	const imports = "serviceimports.multicluster.x-k8s.io"
+	crd := kubectl("", "get", "crd", imports, "-o", "yaml")
+	kubectl("", "delete", "crd", imports)
+	r.wantMembership(t, "Ready", metav1.ConditionFalse, "KindsMissing", "ServiceImport")
+	kubectl(crd, "create", "-f", "-")
+	r.wantMembership(t, "Ready", metav1.ConditionTrue, "AllWell")
+
 	// The same of an agent that starts: its controllers wait for a list that does not come.
 	agent.Kill()
 	role := kubectl("", "get", "clusterrole", agentRole, "-o", "yaml")

@@ -38,6 +38,7 @@ type Facts struct {
 	NotMember   error // why this cluster is no member
 	Cloned      bool  // another agent renews this member's Lease
 
+	NotServed                 []string // kinds that this cluster must serve
 	MissingHere, MissingOnHub []string // rights
 	Rights                    error    // why more may be missing
 
@@ -183,6 +184,8 @@ func (f *Facts) admitted(hub metav1.Condition) metav1.Condition {
 func (f *Facts) permitted() metav1.Condition {
 	const of = hubv1alpha1.ConditionPermitted
 	switch {
+	case len(f.NotServed) > 0:
+		return condition(of, "KindsMissing", "This cluster does not serve the kinds %s", list(f.NotServed))
 	case len(f.MissingHere) > 0 && len(f.MissingOnHub) > 0:
 		return condition(of, "RightsMissingHere", "The agent may not %s in this cluster, nor %s on the hub",
 			list(f.MissingHere), list(f.MissingOnHub))

@@ -111,6 +111,11 @@ func TestDecide(t *testing.T) {
 			f.Cloned, f.Accepted = true, true
 			return f
 		}(), says: "publishes nothing"},
+		{reason: "KindsMissing", facts: func() *Facts {
+			f := well()
+			f.NotServed, f.MissingHere = []string{"ServiceImport"}, []string{"a"}
+			return f
+		}(), says: "does not serve the kinds ServiceImport"},
 		{reason: "RightsMissingHere", facts: func() *Facts {
 			f := well()
 			f.MissingHere = []string{"a", "b", "c", "d", "e", "f"}

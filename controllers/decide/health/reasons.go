@@ -113,6 +113,9 @@ var Reasons = map[string]Reason{
 		Remedy: "As an admin of the hub: " + join + "."},
 
 	"Complete": {Condition: "Permitted", Means: "The agent has every right in its manifests."},
+	"KindsMissing": {Condition: "Permitted", Command: joinCommand,
+		Means:  "A CRD that the agent needs was deleted, and its objects with it, or was never applied.",
+		Remedy: "Apply the manifests of this version: " + join + ", or your Helm release or Git repository."},
 	"RightsUnknown": {Condition: "Permitted", Unknown: true, Means: "An API server has not answered whether the " +
 		"agent has each right that it needs; the message has its error."},
 	"RightsMissingHere": {Condition: "Permitted", Command: joinCommand,
