@@ -66,7 +66,8 @@ func notOwned(o client.Object) metav1.Condition {
 	}
 	c := metav1.Condition{
 		Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionFalse, Reason: hubv1alpha1.ReasonNotOwned,
-		Message: fmt.Sprintf("%s %s/%s belongs to another program, so this cluster does not import the name; "+
+		Message: fmt.Sprintf("%s %s/%s belongs to another program, or somebody has removed its managed-by label, so "+
+			"this cluster imports no change of the name; "+
 			"to give it to the agent: kubectl -n %[2]s annotate %[4]s %[3]s %[5]s=true",
 			kind, o.GetNamespace(), o.GetName(), strings.ToLower(kind), kube.AnnotationAdopt),
 	}
