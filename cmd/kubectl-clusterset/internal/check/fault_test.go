@@ -374,6 +374,13 @@ var faults = []struct {
 		state(s, "NoClusterSet", "namespace blue of the hub does not have exactly one ClusterSet")
 	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"the namespace is gone, with the accounts and the records of members", all, func(s *snapshot.Snapshot) {
+		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
+		state(s, "Refused", "The hub refuses the agent's token: Unauthorized")
+		s.Member.Membership.Status.Hub = s.Hub.Server
+		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "It stays.")}
+	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
+		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
 	{"the namespace is gone since the agent has renewed", all, func(s *snapshot.Snapshot) {
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
 		s.Member.Membership.Status.Hub = s.Hub.Server

@@ -165,7 +165,7 @@ var memberChecks = []Check{
 // stateChecks are of what the agent says: one check for each reason of a condition of its Membership that is False.
 func stateChecks() (out []Check) {
 	causes := map[string][]string{
-		hubv1alpha1.ConditionCredentialsValid: {"not-on-hub"},
+		hubv1alpha1.ConditionCredentialsValid: {"not-on-hub", "set-none"},
 		hubv1alpha1.ConditionAdmitted:         {"not-on-hub", "no-member", "leaving", "set-none"},
 		hubv1alpha1.ConditionPermitted:        {"drift", "hub-drift", "not-on-hub", "Forbidden"},
 		hubv1alpha1.ConditionPeersReachable:   {"cluster-expired", "cluster-silent"},

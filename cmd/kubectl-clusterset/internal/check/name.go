@@ -282,7 +282,7 @@ var nameChecks = []Check{
 		ID: "held", Scope: Names, Level: report.Warning, Needs: parts{snapshot.Records},
 		One:   "the hub no longer shows the export of %s, and this cluster holds it",
 		Many:  "the hub no longer shows exports of %d names, and they are kept",
-		After: []string{"no-endpoint"},
+		After: []string{"no-endpoint", "set-none"},
 		Do:    report.Here("kubectl -n clusterset-system get serviceexportrecords -o wide"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			for i := range n.Exporters {

@@ -7,15 +7,17 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -44,6 +46,9 @@ func Init(ctx context.Context, o *Options) error {
 	}
 	ran, err := available(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))
 	if err != nil {
+		return err
+	}
+	if err := o.freeNamespace(ctx); err != nil {
 		return err
 	}
 	if err := o.applyHub(ctx, objects); err != nil {
@@ -110,6 +115,30 @@ func (o *Options) renderHub(ctx context.Context) (objects []*unstructured.Unstru
 	return objects, nil
 }
 
+// freeNamespace ends a deletion of the hub's namespace. The Role of the hub's controller went first, so that it can no
+// longer remove its finalizer from ClusterProfiles.
+func (o *Options) freeNamespace(ctx context.Context) error {
+	ns, err := kube.Get[*corev1.Namespace](ctx, o.Hub, client.ObjectKey{Name: o.HubNamespace})
+	if err != nil || ns == nil || ns.DeletionTimestamp == nil {
+		return o.Hub.Failed(err, "reading namespace %s", o.HubNamespace)
+	}
+	o.Say("the hub: namespace %s is being deleted: removing what keeps it", o.HubNamespace)
+	var profiles inventoryv1alpha1.ClusterProfileList
+	err = o.Hub.List(ctx, &profiles, client.InNamespace(o.HubNamespace))
+	if err != nil && !meta.IsNoMatchError(err) {
+		return o.Hub.Failed(err, "listing ClusterProfiles")
+	}
+	for i := range profiles.Items {
+		p := profiles.Items[i].DeepCopy()
+		if controllerutil.RemoveFinalizer(p, clusterset.FinalizerRecords) {
+			if err := o.Hub.Patch(ctx, p, kube.Changes(&profiles.Items[i])); client.IgnoreNotFound(err) != nil {
+				return o.Hub.Failed(err, "releasing %s", cluster.Title(p))
+			}
+		}
+	}
+	return o.Hub.NamespaceGone(ctx, o.HubNamespace, o.Timeout)
+}
+
 // applyHub applies all objects. An existing ClusterSet stays as it is.
 func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	err := o.applyPart(ctx, "kinds and policies", without(objects, "ClusterSet", "Deployment")...)
@@ -130,12 +159,7 @@ func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstruct
 
 func (o *Options) applyPart(ctx context.Context, what string, objects ...*unstructured.Unstructured) error {
 	o.Say("the hub: applying %s", what)
-	err := o.Hub.Apply(ctx, objects, o.Say)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		// If its Role is deleted first, the controller can no longer remove the finalizers of ClusterProfiles.
-		err = report.WithRemedy(err, "if the deletion is stuck: "+report.DocsHubDeleted)
-	}
-	return err
+	return o.Hub.Apply(ctx, objects, o.Say)
 }
 
 // awaitHub waits until the hub's controller renews its Lease as leader. An earlier renewal proves nothing.
