@@ -209,6 +209,10 @@ var faults = []struct {
 		silent(s, "east")
 	}, "x the agent does not run: Deployment clusterset-controller: 0 of 2 new replicas are available; pod agent-1: " +
 		"ErrImagePull: not found", "kubectl --context=east -n clusterset-system describe pod agent-1"},
+	{"the agent's namespace was deleted", all, func(s *snapshot.Snapshot) {
+		s.Member.Agent, s.Member.Drift = nil, []string{"Role clusterset-controller is missing"}
+		silent(s, "east")
+	}, "x the agent is not there", "kubectl clusterset --context=east join --hub-context=hub --hub-namespace=blue"},
 	{"the agent's Deployment is gone", all, func(s *snapshot.Snapshot) {
 		s.Member.Agent = nil
 		silent(s, "east")

@@ -126,7 +126,8 @@ var memberChecks = []Check{
 	},
 	{
 		ID: "drift", Scope: Member, Level: report.Error, Needs: parts{snapshot.Drift, snapshot.Properties},
-		After: []string{"no-member"}, One: "this cluster differs from the manifests of this version", Do: join,
+		After: []string{"no-member", "agent-missing"}, One: "this cluster differs from the manifests of this version",
+		Do: join,
 		Look: func(w *World) []Hit {
 			out := differs(w.Member.Unserved, w.Member.Drift, w.Member.Set() != "" && !w.Member.Leaving())
 			needed := slices.ContainsFunc(w.Member.Unserved, func(kind string) bool { return kind != "Membership" })
