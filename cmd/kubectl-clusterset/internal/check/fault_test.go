@@ -323,9 +323,8 @@ var faults = []struct {
 	{"another hub", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
 		s.Member.Membership.Status.Hub = "https://hub.example"
-	}, "x the cluster that you named as the hub is not this cluster's hub: the agent uses the hub at " +
-		"https://hub.example",
-		""},
+	}, "x the cluster that you named as the hub is not this cluster's hub: the agent uses namespace blue of the hub " +
+		"at https://hub.example", ""},
 	{"another hub, which it left long ago", all, func(s *snapshot.Snapshot) {
 		s.Hub.Profiles, s.Hub.Leases = s.Hub.Profiles[1:], s.Hub.Leases[1:]
 		s.Hub.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east",
@@ -385,6 +384,13 @@ var faults = []struct {
 		s.Member.Records[1].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "It stays.")}
 	}, "x the ClusterSet's namespace on the hub does not have exactly one ClusterSet: blue has none",
 		"kubectl clusterset --context=east init --hub-context=hub --hub-namespace=blue"},
+	{"another ClusterSet of the same hub", all, func(s *snapshot.Snapshot) {
+		s.Member.Membership.Status.Hub, s.Namespace = s.Hub.Server, "green"
+		s.Hub.Sets[0].Namespace, s.Hub.Sets[0].Name, s.Hub.Profiles, s.Hub.Leases = "green", "green", nil, nil
+		s.Hub.Records = []hubv1alpha1.ServiceExportRecord{record("other", 15)}
+		s.Hub.Records[0].Spec.ServiceName = "theirs"
+	}, "x the cluster that you named as the hub is not this cluster's hub: the agent uses namespace blue of the hub " +
+		"at https://hub", ""},
 	{"the namespace is gone since the agent has renewed", all, func(s *snapshot.Snapshot) {
 		s.Hub.Sets, s.Hub.Profiles, s.Hub.Leases, s.Hub.Records = nil, nil, nil, nil
 		s.Member.Membership.Status.Hub = s.Hub.Server

@@ -352,15 +352,16 @@ func apart(client, other string) bool {
 	return a.Major() != b.Major() || by > 1 || by < -1
 }
 
-// elsewhere reports whether the agent renews its Lease on another hub than the one that was read. The agent of a member
-// that was just evicted does not, nor one that uses the hub at the same URL, which has just lost its data.
+// elsewhere reports whether the agent renews its Lease elsewhere than in the namespace that was read. The agent of a
+// member that was just evicted does not, nor one that says that it uses this namespace, which has just lost its data.
 func (w *World) elsewhere() bool {
-	m, h := w.Member, w.Hub
+	m, h, is := w.Member, w.Hub, &w.Member.Membership.Status
 	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool {
 		return facts.Departed(&s, m.ID(), m.Leases)
 	})
 	return w.HubNamed && m.Set() != "" && clusterset.CheckID(m.ID()) == nil && !evicted &&
-		m.Membership.Status.Hub != h.Server && facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
+		(is.Hub != h.Server || is.HubNamespace != w.Namespace) &&
+		facts.RenewsElsewhere(m.Leases, m.Now, h.Lease(m.ID()), h.Now)
 }
 
 // wrongHub reports whether the cluster that was named as the hub is not this cluster's, or none. One with a controller

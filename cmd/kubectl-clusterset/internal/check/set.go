@@ -41,12 +41,12 @@ var hubChecks = []Check{
 				return nil
 			}
 			detail := ""
-			switch server, role := w.Member.Membership.Status.Hub, &w.Hub.Role; {
+			switch is, role := &w.Member.Membership.Status, &w.Hub.Role; {
 			case len(w.HubHere) > 0 && role.MemberOf != "":
 				detail = "--context and --hub-context look swapped: this cluster is the hub of " +
 					strings.Join(w.HubHere, ", ")
-			case server != "":
-				detail = "the agent uses the hub at " + server
+			case is.Hub != "":
+				detail = fmt.Sprintf("the agent uses namespace %s of the hub at %s", is.HubNamespace, is.Hub)
 			case role.MemberOf != "":
 				detail = "it " + role.String()
 			}

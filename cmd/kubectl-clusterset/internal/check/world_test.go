@@ -151,6 +151,7 @@ func healthy(t *testing.T) *snapshot.Snapshot {
 			Config: &corev1.ConfigMap{ObjectMeta: named("kube-system", "coredns"),
 				Data: map[string]string{"Corefile": corefile}}}},
 	}
+	m.Membership.Status.HubNamespace = "blue"
 	for _, of := range health.Order {
 		m.Membership.Status.Conditions = append(m.Membership.Status.Conditions, metav1.Condition{Type: of,
 			Status: metav1.ConditionTrue})
