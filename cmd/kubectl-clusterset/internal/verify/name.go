@@ -137,10 +137,11 @@ func (p *place) try(ctx context.Context, all *Report, imp *mcsv1beta1.ServiceImp
 	return p.gone(ctx)
 }
 
-// endpointRemedy returns what to do about a Pod of a Service that does not answer. What refuses is reached.
+// endpointRemedy returns what to do about a Pod of a Service that does not answer. What refuses is mostly reached.
 func endpointRemedy(outcome, service, in string) string {
 	if strings.Contains(outcome, "connection refused") {
-		return "the targetPort of Service " + service + " in " + in + ", or its Pod: nothing listens on that port"
+		return "the targetPort of Service " + service + " in " + in + ", or its Pod: nothing listens on that port, " +
+			"unless a firewall rejects the connection"
 	}
 	return "routes between the Pods, or NetworkPolicies; " + report.DocsNetwork
 }
