@@ -456,7 +456,7 @@ var faults = []struct {
 			condition("Ready", "False", "Pending", "waiting"),
 		}
 	}, "x the export of web.shop here is not valid: NoService: There is no Service",
-		"kubectl --context=east -n shop describe serviceexport web"},
+		"kubectl --context=east -n shop get services"},
 	{"the hub refuses a record", all, func(s *snapshot.Snapshot) {
 		s.Member.Exports[0].Status.Conditions[1] = condition("Ready", "False", "Failed", "denied by a policy")
 	}, "x the export of web.shop is not on the hub: Failed: denied by a policy",

@@ -97,7 +97,7 @@ var nameChecks = []Check{
 	{
 		ID: "export-invalid", Scope: Names, Level: report.Error, Needs: parts{snapshot.Exports},
 		One: "the export of %s here is not valid", Many: "%d exports here are not valid",
-		Do: report.Here("kubectl -n {namespace} describe serviceexport {name}"),
+		Do: report.Here("kubectl -n {namespace} get services"),
 		Look: each(func(w *World, n *Name) (bool, string) {
 			return lacks(n.conditions(), mcsv1beta1.ServiceExportConditionValid)
 		}),
