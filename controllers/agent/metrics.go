@@ -91,7 +91,7 @@ func (c *collector) records(ctx context.Context, ch chan<- prometheus.Metric) (f
 		case rec.Spec.Withdrawn:
 		case meta.IsStatusConditionTrue(conditions, hubv1alpha1.ConditionHeld):
 			states["held"]++
-		case meta.IsStatusConditionFalse(conditions, hubv1alpha1.ConditionEndpointsImported),
+		case lacksEndpoints(conditions),
 			meta.FindStatusCondition(conditions, hubv1alpha1.ConditionImported) != nil && !notOwned:
 			states["incomplete"]++
 		case rec.Spec.ClusterID == c.a.Cluster:
@@ -102,10 +102,18 @@ func (c *collector) records(ctx context.Context, ch chan<- prometheus.Metric) (f
 	}
 	for state, n := range states {
 		c.gauge(ch, "records", "ServiceExportRecords in effect in this cluster: own; followed (another member's, as "+
-			"on the hub); held (another member's, not as on the hub); incomplete (the import or endpoints are "+
-			"refused or missing).", float64(n), "state", state)
+			"on the hub); held (another member's, not as on the hub); incomplete (this cluster refuses the "+
+			"import or endpoints, or endpoints are missing).", float64(n), "state", state)
 	}
 	return foreign
+}
+
+// lacksEndpoints reports whether not all endpoints are imported, unless the hub refuses them: their exporter says that,
+// and every importer would.
+func lacksEndpoints(conditions []metav1.Condition) bool {
+	imported := meta.FindStatusCondition(conditions, hubv1alpha1.ConditionEndpointsImported)
+	return imported != nil && imported.Status == metav1.ConditionFalse &&
+		imported.Reason != hubv1alpha1.ReasonRefusedByHub
 }
 
 func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric, foreign map[types.NamespacedName]bool) {

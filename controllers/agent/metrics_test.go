@@ -147,6 +147,8 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		record("x.west", "west", false, metav1.ConditionFalse),
 		record("quota.west", "west", false, metav1.ConditionFalse, because(hubv1alpha1.ConditionEndpointsImported,
 			metav1.ConditionFalse, hubv1alpha1.ReasonSliceRefused)),
+		record("many.west", "west", false, metav1.ConditionFalse, because(hubv1alpha1.ConditionEndpointsImported,
+			metav1.ConditionFalse, hubv1alpha1.ReasonRefusedByHub)), // west says so
 		record("policy.east", "east", false, metav1.ConditionFalse, because(hubv1alpha1.ConditionImported,
 			metav1.ConditionTrue, hubv1alpha1.ReasonChangeRefused)),
 		record("theirs.east", "east", false, metav1.ConditionFalse, notOwned),
@@ -167,7 +169,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	a.env.Held = func() bool { return true }
 	want(t, shown(t, a), map[string]float64{
 		"member": 1, "hub_fresh": 1, "cloned": 0,
-		"records/own": 2, "records/followed": 3, "records/held": 1, "records/incomplete": 2,
+		"records/own": 2, "records/followed": 4, "records/held": 1, "records/incomplete": 2,
 		"exports/ready": 2, "exports/not_ready": 1, "exports/invalid": 1, "exports/not_owned": 1, "export_conflicts": 1,
 		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 1,
 	})
