@@ -140,9 +140,9 @@ func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.En
 		}
 	}
 	slices.SortFunc(sources, func(a, b external.Source) int { return strings.Compare(a.Cluster, b.Cluster) })
-	views, err := r.views(ctx, hub)
+	reports, err := r.reports(ctx, hub)
 	imp := &external.Import{Namespace: s.name.Namespace, Name: s.name.Name, UID: s.imp.UID, Manager: kube.Manager}
-	return external.Desired(imp, sources, views), err
+	return external.Desired(imp, sources, reports), err
 }
 
 // source returns what a cluster's record says. External is nil if the cluster gets no slice, or is frozen.
@@ -187,9 +187,9 @@ func (s *snapshot) isReady(copied *hubv1alpha1.ServiceExportRecord, published ku
 	return anyReady(groups...) || !all && slices.ContainsFunc(s.slices, wasReady)
 }
 
-// views returns which clusters each live member does not reach: this one by the Leases that package sources stores,
+// reports returns which clusters each live member does not reach: this one by the Leases that package sources stores,
 // others by their own Leases on the hub. An expired Lease has no vote, even if its member answers: nobody updates it.
-func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
+func (r *reconciler) reports(ctx context.Context, hub client.Reader) (external.Unreachable, error) {
 	members, err := kube.Members(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return nil, err
@@ -208,11 +208,11 @@ func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Vie
 			voteless.Insert(cluster)
 		}
 	}
-	views := external.Views{r.Cluster: expired}
+	reports := external.Unreachable{r.Cluster: expired}
 	for id, lease := range members {
 		if lease != nil && !voteless.Has(id) {
-			views[id] = unreachable(lease)
+			reports[id] = unreachable(lease)
 		}
 	}
-	return views, nil
+	return reports, nil
 }

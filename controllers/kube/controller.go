@@ -37,16 +37,16 @@ type Member struct {
 	HubNamespace string
 
 	Local    client.Client
-	LocalNow client.Reader // past the cache: where a stale view would do harm
+	LocalNow client.Reader // past the cache, for what a stale view would decide wrongly
 	// Hub returns nil until the hub's caches have synced once. While the hub is unreachable it shows the last view.
 	Hub func() client.Client
 	// Fresh returns whether the caches show the hub's current state. On a stale view a controller may add, but must
 	// not remove.
 	Fresh func() bool
 
-	Missing  func(client.Object) error                        // why an optional kind cannot be read, or nil
-	Families func(context.Context) ([]corev1.IPFamily, error) // that Services of this cluster can have
-	Reserved []netip.Prefix                                   // for no endpoint of another member (S4)
+	Missing  func(client.Object) error                        // returns why an optional kind cannot be read, or nil
+	Families func(context.Context) ([]corev1.IPFamily, error) // returns those that Services of this cluster can have
+	Reserved []netip.Prefix                                   // ranges that no endpoint of another member may have (S4)
 
 	Now    func() time.Time
 	Events Events
@@ -56,16 +56,16 @@ type Member struct {
 type Env struct {
 	Member
 
-	HubNow    func() client.Reader // past the cache; not while Hub returns nil
-	Held      func() bool          // whether most other members stopped renewing together: none of them expires
-	Home      string               // address of this cluster's API server: it answers while this agent's network works
-	AnswersAt []string             // where this agent answers other members
-	Answered  func(error)          // called with the hub's answer to each renewal
+	HubNow    func() client.Reader // past the cache; call it only while Hub does not return nil
+	Held      func() bool          // whether most other members stopped renewing together, so that none expires
+	Home      string               // address of this cluster's API server, dialed to test this agent's own network
+	AnswersAt []string             // addresses at which this agent answers other members
+	Answered  func(error)          // called with the hub's answer to each renewal of this member's Lease
 	ListAgain func()               // ends the hub's watches, and lists follow
 	Restart   func(why string)     // ends the agent, because what it read at its start has changed
-	Cloned    func() bool          // whether this agent stopped publishing for another that renews its Lease
-	Contested func() bool          // whether another agent holds this member's Lease
-	Pages     pages.Limits         // of what is published; pages.OfHub if they are zero
+	Contested func() bool          // whether this member's Lease names another agent as its holder
+	Cloned    func() bool          // whether that agent renews it, so that this one publishes nothing
+	Pages     pages.Limits         // limits of EndpointPages; zero means pages.OfHub
 	Gateways  func() bool          // whether Envoy Gateway is in this cluster
 
 	DNSEndpointZone string // of the DNSEndpoints to write (F6: --dnsendpoint-zone); "" for none
@@ -87,7 +87,7 @@ type HubEnv struct {
 
 type Controller struct {
 	Name       string
-	NeedsHub   bool // start it after the hub's caches have synced; other controllers get their hub watches then
+	NeedsHub   bool // it starts once the hub's caches have synced; others start at once, and get their hub watches then
 	Watches    []Watch
 	Reconciler reconcile.Reconciler
 	Metrics    []prometheus.Collector
@@ -100,11 +100,11 @@ type Watch struct {
 	Object   client.Object
 	Optional bool // the cluster may not serve the kind (V7); there is no watch then
 	Requests func(context.Context, client.Object) []reconcile.Request
-	// Alike returns whether an update changes nothing that the controller reads. Such an update causes no request. If
-	// it is nil, every update does.
+	// Alike returns whether an update changes nothing that the controller reads. Such an update causes no request. With
+	// nil, each update causes one.
 	Alike func(was, is client.Object) bool
 	// Ahead returns whether an object of the initial list has changed since the controller last acted on it. Its
-	// requests then get the priority of a change. If it is nil, none do.
+	// requests then go before those of the rest of the list. With nil, all wait in order.
 	Ahead func(context.Context, client.Object) bool
 }
 

@@ -10,13 +10,13 @@ import (
 // rewriteAltered is the pause before an object that the API server stores differently is written again.
 const rewriteAltered = 10 * time.Minute
 
-// ShowsSoon is how long a cache may take to show a write. Until then, passes would write the same again.
-const ShowsSoon = 2 * time.Second
+// CacheDelay is how long a cache may take to show a write. Until then, passes would write the same again.
+const CacheDelay = 2 * time.Second
 
-// Written is the last write of an object. The API server may store something else: its CRD prunes a field, or a policy
-// sets one. Writing such an object at every pass would never end.
+// Written describes the last write of an object. The API server may store something else: its CRD prunes a field, or a
+// policy sets one. Writing such an object at every pass would never end.
 type Written struct {
-	Version string   // that it made
+	Version string   // of the object after the write; the caller sets it
 	content [32]byte // hash of what was asked for
 	at      time.Time
 }
@@ -25,9 +25,9 @@ type Written struct {
 // into the same memory.
 func NewWritten(content any, at time.Time) Written { return Written{content: hash(content), at: at} }
 
-// Leave returns for how long to leave an object as it is, though it differs from content: this very content made this
-// very version of it. A result of 0 or less means: write it.
-func (w Written) Leave(version string, content any, now time.Time) time.Duration {
+// RetryIn returns after how long to write content again, if the last write had the same content and the object has not
+// changed since. A result of 0 or less means: write it now.
+func (w Written) RetryIn(version string, content any, now time.Time) time.Duration {
 	if w.Version != version || w.content != hash(content) {
 		return 0
 	}
@@ -39,7 +39,7 @@ func hash(content any) [32]byte {
 	return sha256.Sum256(text)
 }
 
-// reportEvery is how long the message of one failure stays before another replaces it. A write triggers the next pass,
+// reportEvery is the shortest time between two messages about failures of one object. A write triggers the next pass,
 // so messages that always differ (by a port number, say) would make passes follow each other without a pause.
 const reportEvery = time.Minute
 
@@ -49,15 +49,21 @@ type Reported struct {
 	at map[string]time.Time
 }
 
-// Recently returns whether a failure of a name was reported within reportEvery, and remembers this one if not. What has
-// not failed ends that time.
-func (r *Reported) Recently(name string, failed bool, now time.Time) bool {
+func (r *Reported) Forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.at, name)
+}
+
+// Repeats returns whether a failure of a name was noted within reportEvery. If not, it notes this one. A name that has
+// not failed is forgotten.
+func (r *Reported) Repeats(name string, failed bool, now time.Time) bool {
 	if !failed {
-		delete(r.at, name)
+		r.Forget(name)
 		return false
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if at, known := r.at[name]; known && now.Sub(at) < reportEvery {
 		return true
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
-// Gate makes a cluster a member, and ends its membership. Its clients do not read caches.
+// Gate makes a cluster a member, and ends its membership. Enter needs clients that do not read caches.
 type Gate struct {
 	Cluster      string // the cluster ID
 	Given        bool   // whether the user gave the ID to this agent, instead of the ClusterProperty

@@ -23,12 +23,13 @@ import (
 
 type Config struct {
 	kube.Member
-	Version   func(context.Context) (string, error) // this cluster's Kubernetes version
-	Restart   func(why string)                      // restarts the agent, which begins with Gate
-	Contested func() bool                           // whether another agent holds this member's Lease
+	// As in kube.Env.
+	Version   func(context.Context) (string, error)
+	Restart   func(why string)
+	Contested func() bool
 }
 
-// New returns the controller of this member's ClusterProfile. Its only request is this cluster's ID.
+// New returns the controller of this member's ClusterProfile. Each event maps to the same request: this cluster's ID.
 func New(c Config) kube.Controller {
 	self := types.NamespacedName{Name: c.Cluster}
 	return kube.Controller{
@@ -44,14 +45,14 @@ func New(c Config) kube.Controller {
 					return self
 				})},
 		},
-		// This is a part of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
-		// half, and health has 2.
+		// K4322 allows one update of a ClusterProfile per 30 s, and bursts of 10. Of such a burst this controller has
+		// 3, health has 2, and the hub controller 5.
 		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(2*time.Minute), 3)},
 	}
 }
 
-// settling is how long properties change before they are written: a new member's ranges and wishes for blocks follow
-// one another within that, and one write tells the hub of all of them.
+// settling is how long a change waits for others: a new member's ranges and its request for blocks follow one another
+// within that, and one write has all of them.
 const settling = time.Second
 
 // versionInterval is how often this cluster's Kubernetes version is read: no event follows an upgrade.
@@ -59,11 +60,11 @@ const versionInterval = 10 * time.Minute
 
 type reconciler struct {
 	Config
-	budget  *rate.Limiter
-	differs time.Time // since when the hub has not been told all; zero while it has
+	budget        *rate.Limiter
+	outdatedSince time.Time // when the hub's copy began to differ; zero while it is equal
 }
 
-// Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody
+// Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims a profile that nobody
 // has, and restarts the agent if this cluster is to leave or is no member any more.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list aboutv1beta1.ClusterPropertyList
@@ -78,13 +79,13 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if hub == nil {
 		return reconcile.Result{}, nil
 	}
-	if r.Contested() { // else a clone and its original overwrite each other's properties for ever
+	if r.Contested() { // a clone and its original would overwrite each other's properties for ever
 		return reconcile.Result{RequeueAfter: time.Minute}, nil
 	}
 	gate := &Gate{Cluster: r.Cluster, HubNamespace: r.HubNamespace, Local: r.Local}
 	profile, err := gate.profile(ctx, hub)
 	if err != nil || profile == nil {
-		return reconcile.Result{}, err // a missing profile is no eviction: an emptied hub has none either
+		return reconcile.Result{}, err // a missing profile proves no eviction: the hub may have lost its data
 	}
 	if profile.Annotations[clusterset.AnnotationClusterUID] == "" && profile.DeletionTimestamp == nil {
 		// This cluster was evicted and has joined again while the agent ran. The claim triggers the next pass.
@@ -101,13 +102,13 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	want.Status.Properties = properties
 	r.report(tooLong, surplus)
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
-		r.differs = time.Time{}
+		r.outdatedSince = time.Time{}
 		return reconcile.Result{RequeueAfter: versionInterval}, nil
 	}
-	if r.differs.IsZero() {
-		r.differs = r.Now()
+	if r.outdatedSince.IsZero() {
+		r.outdatedSince = r.Now()
 	}
-	if wait := settling - r.Now().Sub(r.differs); wait > 0 {
+	if wait := settling - r.Now().Sub(r.outdatedSince); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	wait, err := kube.PatchStatus(ctx, hub, r.budget, r.Now(), want, profile)
@@ -124,7 +125,8 @@ func (r *reconciler) report(tooLong []*aboutv1beta1.ClusterProperty, surplus int
 	if surplus > 0 {
 		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
-			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out the last %d by name.",
+			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out %d: the last by name of "+
+				"those that the hub does not need.",
 			inventoryv1alpha1.MaxProperties, surplus))
 	}
 }
@@ -142,9 +144,9 @@ func notMember(properties []aboutv1beta1.ClusterProperty) string {
 	return "ClusterProperty " + clusterset.PropertySet + " is gone"
 }
 
-// mirror returns the ClusterProperties as the inventory has them, sorted by name. tooLong are those whose value is
-// too long for it. If there are too many, it leaves out the last ones by name, and never those that the hub's
-// controllers need; surplus is their number.
+// mirror returns the ClusterProperties as the inventory has them, sorted by name. If there are too many, it leaves out
+// the last by name of those that the hub's controllers do not need; surplus is how many. tooLong are those whose value
+// is too long for the inventory.
 func mirror(properties []aboutv1beta1.ClusterProperty) (
 	out []inventoryv1alpha1.Property, tooLong []*aboutv1beta1.ClusterProperty, surplus int,
 ) {

@@ -113,7 +113,7 @@ func (r *reconciler) setEndpoints(
 		record.Pages++
 	}
 	if moving && record.Pages < counted { // other members see endpoints in their new page before the old one goes
-		record.Pages, again = counted, sooner(again, kube.ShowsSoon)
+		record.Pages, again = counted, sooner(again, kube.CacheDelay)
 	}
 	record.Incomplete = refused != nil || failed != nil && s.shown != nil && s.shown.Spec.Incomplete
 	if record.Pages == 0 {
@@ -296,7 +296,7 @@ func (r *reconciler) deleteTombstone(ctx context.Context, s *state) (again time.
 		}
 		acknowledged = withdrawal.Acknowledged(s.shown, members, find)
 	}
-	if again = withdrawal.Wait(since, acknowledged); again > 0 {
+	if again = withdrawal.RecheckIn(since, acknowledged); again > 0 {
 		return again, nil
 	}
 	if s.own != nil {

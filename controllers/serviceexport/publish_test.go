@@ -46,7 +46,7 @@ func TestAnExportIsWrittenOnce(t *testing.T) {
 		for range 9 { // its own writes here bring passes
 			m.now = m.now.Add(200 * time.Millisecond)
 			wrote, again, err := m.pass()
-			if err != nil || wrote != "" || again <= 0 || m.now.Add(again) != start.Add(kube.ShowsSoon) {
+			if err != nil || wrote != "" || again <= 0 || m.now.Add(again) != start.Add(kube.CacheDelay) {
 				t.Errorf(
 					"%s, after %v: %v, it wrote %s, and looks again in %v",
 					what,
@@ -71,7 +71,7 @@ func TestAnExportIsWrittenOnce(t *testing.T) {
 		revision := m.record().Spec.Revision
 		m.empty()
 		m.syncCaches()
-		m.now = m.now.Add(kube.ShowsSoon)
+		m.now = m.now.Add(kube.CacheDelay)
 		if wrote, _, err := m.pass(); err != nil || wrote != c.want || m.record().Spec.Revision <= revision {
 			t.Errorf(
 				"%s, restored: %v, it wrote %s, revision %d after %d",

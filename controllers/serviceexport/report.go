@@ -35,7 +35,7 @@ func (r *reconciler) report(ctx context.Context, s *state, d *decision, o outcom
 	}
 	was := s.export.Status.Conditions
 	readiness := ready(s, d, o, meta.FindStatusCondition(was, string(mcsv1beta1.ServiceExportConditionReady)))
-	if r.reported.Recently(r.recordName(s), readiness.Reason == string(mcsv1beta1.ServiceExportReasonFailed), r.Now()) {
+	if r.reported.Repeats(r.recordName(s), readiness.Reason == string(mcsv1beta1.ServiceExportReasonFailed), r.Now()) {
 		if before := meta.FindStatusCondition(was, readiness.Type); before != nil && before.Reason == readiness.Reason {
 			readiness.Message = before.Message
 		}

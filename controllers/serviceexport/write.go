@@ -46,7 +46,7 @@ func (m *memory) of(record string) *history {
 }
 
 func (m *memory) forget(record string) {
-	m.reported.Recently(record, false, time.Time{})
+	m.reported.Forget(record)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.records, record)
@@ -59,12 +59,12 @@ func (m *memory) remember(record string, written kube.Written, revision int64) {
 	h.revision, h.written = max(h.revision, revision), written
 }
 
-// rewriteIn returns for how long to leave an object as its API server shows it, though it differs from content
-// (kube.Written): each write is an event for all members. A result of 0 or less means: write it.
+// rewriteIn returns after how long to write content to an object that the API server shows otherwise
+// (kube.Written): each write is an event for all members. A result of 0 or less means: write it now.
 func (m *memory) rewriteIn(record, version string, content any, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.of(record).written.Leave(version, content, now)
+	return m.of(record).written.RetryIn(version, content, now)
 }
 
 // noteShown notes the revisions that the hub shows. It returns how long to wait until the hub's caches show what this
@@ -93,7 +93,7 @@ func (r *reconciler) noteShown(s *state) time.Duration {
 			delete(h.unseen, name)
 		}
 	}
-	wait := h.wroteAt.Add(kube.ShowsSoon).Sub(r.Now())
+	wait := h.wroteAt.Add(kube.CacheDelay).Sub(r.Now())
 	if len(h.unseen) == 0 || wait <= 0 {
 		h.unseen = nil
 		return 0

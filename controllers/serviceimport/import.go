@@ -97,7 +97,7 @@ func (r *reconciler) updateImport(
 		ready = imports.Declared(ready, imp, m)
 	}
 	isFailure := failed != nil && !errors.Is(failed, ipam.ErrPending) // a name that only waits has not failed
-	if r.reported.Recently(kube.Key(client.ObjectKeyFromObject(imp)), isFailure, r.Now()) {
+	if r.reported.Repeats(kube.Key(client.ObjectKeyFromObject(imp)), isFailure, r.Now()) {
 		was := meta.FindStatusCondition(imp.Status.Conditions, ready.Type)
 		if was != nil && was.Status == ready.Status && was.Reason == ready.Reason {
 			ready.Message = was.Message

@@ -88,7 +88,7 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 		order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), w.version)
 		return w.version != "" && (err != nil || order >= 0)
 	})
-	if len(u.objects) == 0 || !now.Before(u.at.Add(kube.ShowsSoon)) {
+	if len(u.objects) == 0 || !now.Before(u.at.Add(kube.CacheDelay)) {
 		delete(m.unseen, s.name)
 		return 0
 	}
@@ -97,7 +97,7 @@ func (m *memory) lags(s *snapshot, now time.Time) time.Duration {
 
 // forget drops a name whose namespace is gone.
 func (m *memory) forget(name types.NamespacedName) {
-	m.reported.Recently(kube.Key(name), false, time.Time{})
+	m.reported.Forget(kube.Key(name))
 	m.waits.Forget(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()

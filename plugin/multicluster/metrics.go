@@ -8,8 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Version is the version of the program that has the plugin, if that is ours. Another CoreDNS has the plugin as a
-// module, with the module's version.
+// Version is set by our coredns. It is empty in any other program with the plugin, and the module's version counts.
 var Version string
 
 const module = "github.com/clusterset-dns/clusterset-dns"

@@ -291,7 +291,7 @@ func TestL2MayListButNotWatch(t *testing.T) {
 	eventually(
 		t,
 		"the log tells of both",
-		func() bool { return s.logLines("changes come with a list at each try") == 2 },
+		func() bool { return s.logLines("changes arrive by a list at each try") == 2 },
 	)
 	if v := s.metric(t, "coredns_multicluster_api_up"); v != 0 {
 		t.Errorf("api_up is %v without the right to watch", v)

@@ -24,7 +24,7 @@ import (
 // Label is on every slice for clients outside; its value is the name of the Service. CoreDNS reads the slices with it.
 const Label = "clusterset-dns.io/external"
 
-// The annotations of a slice for clients outside. An unknown value is absent.
+// The annotations of a slice for clients outside. One whose value is not known is absent.
 const (
 	AnnotationWeight    = clusterset.AnnotationExternalWeight // a number
 	AnnotationRegion    = "clusterset-dns.io/region"          // a DNS label
@@ -39,7 +39,7 @@ type Import struct {
 	Manager         string // value of the managed-by label
 }
 
-// Source is one exporting cluster.
+// Source is one exporter.
 type Source struct {
 	Cluster string
 	*clusterset.External
@@ -47,12 +47,12 @@ type Source struct {
 	Created string // when the hub created its record, for clusterset.Created
 }
 
-// Views are the clusters that each live member does not reach, by the member's ID.
-type Views map[string]sets.Set[string]
+// Unreachable are the clusters that each live member does not reach, by the member's ID.
+type Unreachable map[string]sets.Set[string]
 
-// reach returns whether at most half of the other live members do not reach a cluster. Nobody votes about itself, and
-// a member that states nothing speaks for the cluster.
-func (v Views) reach(cluster string) bool {
+// isReachable returns false if more than half of the other live members do not reach a cluster. A member that states
+// nothing counts as reaching it.
+func (v Unreachable) isReachable(cluster string) bool {
 	voters, against := 0, 0
 	for voter, unreachable := range v {
 		if voter == cluster {
@@ -67,13 +67,13 @@ func (v Views) reach(cluster string) bool {
 }
 
 // Desired returns the slices of an import, in the order of the sources.
-func Desired(imp *Import, sources []Source, views Views) (out []*discoveryv1.EndpointSlice) {
+func Desired(imp *Import, sources []Source, unreachable Unreachable) (out []*discoveryv1.EndpointSlice) {
 	for i := range sources {
 		s := &sources[i]
 		isIPv6 := func(address string) bool { return strings.Contains(address, ":") }
 		ipv4 := slices.DeleteFunc(slices.Clone(s.IPs), isIPv6)
 		ipv6 := slices.DeleteFunc(slices.Clone(s.IPs), func(a string) bool { return !isIPv6(a) })
-		up := s.Ready && views.reach(s.Cluster)
+		up := s.Ready && unreachable.isReachable(s.Cluster)
 		out = append(out,
 			imp.slice(s, discoveryv1.AddressTypeIPv4, ipv4, up),
 			imp.slice(s, discoveryv1.AddressTypeIPv6, ipv6, up),
@@ -82,8 +82,8 @@ func Desired(imp *Import, sources []Source, views Views) (out []*discoveryv1.End
 	return slices.DeleteFunc(out, func(e *discoveryv1.EndpointSlice) bool { return len(e.Endpoints) == 0 })
 }
 
-// slice returns one slice. No kube-proxy watches it, because of the same labels as on imported slices without traffic:
-// kube-proxy would log that it belongs to no Service.
+// slice returns one slice. Two labels keep kube-proxy from it, as from an imported slice without traffic: kube-proxy
+// would log that it belongs to no Service.
 func (imp *Import) slice(
 	s *Source, family discoveryv1.AddressType, addresses []string, up bool,
 ) *discoveryv1.EndpointSlice {
@@ -129,7 +129,7 @@ func SliceName(service, cluster string, family discoveryv1.AddressType) string {
 	return service + "." + cluster + infix + strings.ToLower(string(family))
 }
 
-// ServiceOf returns the Service in the name of a slice, or "" if SliceName does not return such a name.
+// ServiceOf returns the Service in the name of a slice, or "" if slice is not what SliceName returns.
 func ServiceOf(slice string) string {
 	service, rest, _ := strings.Cut(slice, ".")
 	at := strings.LastIndex(rest, infix)
@@ -140,8 +140,8 @@ func ServiceOf(slice string) string {
 	return service
 }
 
-// Updated returns a copy of the slice e with the content of d. Labels and annotations of others stay, unless they would
-// give the endpoints to a Service.
+// Updated returns a copy of the slice e with the content of d. Labels and annotations of others stay, except labels
+// that would attach it to a Service.
 func Updated(e, d *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return endpoints.Updated(e, d,
 		AnnotationRegion, AnnotationContinent, AnnotationLocation, clusterset.AnnotationCreated)

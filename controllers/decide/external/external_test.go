@@ -27,26 +27,26 @@ func says(clusters ...string) sets.Set[string] { return sets.New(clusters...) }
 // TestF5WhichClustersAreUp by their endpoints and the votes of live members.
 func TestF5WhichClustersAreUp(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		ready []string // of a, b and c
-		views Views    // of live members
-		want  []string
+		name        string
+		ready       []string    // of a, b and c
+		unreachable Unreachable // of live members
+		want        []string
 	}{
-		{"all reach all", []string{"a", "b", "c"}, Views{"a": nil, "b": nil, "c": nil}, []string{"a", "b", "c"}},
-		{"no ready endpoint", []string{"a", "c"}, Views{"a": nil, "b": nil, "c": nil}, []string{"a", "c"}},
-		{"one of two others", []string{"a"}, Views{"b": says("a"), "c": nil}, []string{"a"}},
-		{"both others", []string{"a", "b"}, Views{"b": says("a"), "c": says("a")}, []string{"b"}},
-		{"two of three others", []string{"a"}, Views{"b": says("a"), "c": says("a"), "d": nil}, nil},
-		{"two of four others", []string{"a"}, Views{"b": says("a"), "c": says("a"), "d": nil, "e": nil},
+		{"all reach all", []string{"a", "b", "c"}, Unreachable{"a": nil, "b": nil, "c": nil}, []string{"a", "b", "c"}},
+		{"no ready endpoint", []string{"a", "c"}, Unreachable{"a": nil, "b": nil, "c": nil}, []string{"a", "c"}},
+		{"one of two others", []string{"a"}, Unreachable{"b": says("a"), "c": nil}, []string{"a"}},
+		{"both others", []string{"a", "b"}, Unreachable{"b": says("a"), "c": says("a")}, []string{"b"}},
+		{"two of three others", []string{"a"}, Unreachable{"b": says("a"), "c": says("a"), "d": nil}, nil},
+		{"two of four others", []string{"a"}, Unreachable{"b": says("a"), "c": says("a"), "d": nil, "e": nil},
 			[]string{"a"}},
-		{"nobody votes about itself", []string{"a"}, Views{"a": nil, "b": says("a")}, nil},
-		{"nor for another's fault", []string{"a"}, Views{"a": says("a"), "b": nil}, []string{"a"}},
-		{"a blind voter speaks for it", []string{"a", "b"}, Views{"b": says("a"), "c": nil, "d": says("a", "b")},
+		{"nobody votes about itself", []string{"a"}, Unreachable{"a": nil, "b": says("a")}, nil},
+		{"nor for another's fault", []string{"a"}, Unreachable{"a": says("a"), "b": nil}, []string{"a"}},
+		{"a blind voter speaks for it", []string{"a", "b"}, Unreachable{"b": says("a"), "c": nil, "d": says("a", "b")},
 			[]string{"b"}},
-		{"all are blind", []string{"a", "b", "c"}, Views{"a": says(), "b": says(), "c": says()},
+		{"all are blind", []string{"a", "b", "c"}, Unreachable{"a": says(), "b": says(), "c": says()},
 			[]string{"a", "b", "c"}},
-		{"two members, the other one lost", []string{"a", "b"}, Views{"a": says("b")}, []string{"a"}},
-		{"nobody else is live", []string{"a", "b"}, Views{}, []string{"a", "b"}},
+		{"two members, the other one lost", []string{"a", "b"}, Unreachable{"a": says("b")}, []string{"a"}},
+		{"nobody else is live", []string{"a", "b"}, Unreachable{}, []string{"a", "b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var sources []Source
@@ -54,7 +54,7 @@ func TestF5WhichClustersAreUp(t *testing.T) {
 				sources = append(sources, source(id, slices.Contains(c.ready, id)))
 			}
 			var up []string
-			for _, s := range Desired(web, sources, c.views) {
+			for _, s := range Desired(web, sources, c.unreachable) {
 				if *s.Endpoints[0].Conditions.Ready {
 					up = append(up, s.Labels[mcsv1beta1.LabelSourceCluster])
 				}

@@ -18,12 +18,12 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// AnnotationAcknowledged on a member's Lease on the hub names the version (kube.Version) of the newest tombstone up to
-// which the member has applied all.
+// AnnotationAcknowledged on a member's Lease on the hub names the version (kube.Version) of a tombstone: the newest
+// that the member has applied with all older ones.
 const AnnotationAcknowledged = "clusterset-dns.io/acknowledged"
 
-// A tombstone stays on the hub for MinRetention, because a member that is just joining may not be known yet. It is
-// deleted after MaxRetention even if a member never acknowledges it.
+// A tombstone stays on the hub for MinRetention, because the caches may not show a member yet that is just joining. It
+// is deleted after MaxRetention even if a member never acknowledges it.
 const (
 	MinRetention = 10 * time.Minute
 	MaxRetention = 30 * 24 * time.Hour
@@ -33,7 +33,7 @@ const (
 // for that.
 const recheck = time.Minute
 
-// Newest returns the newest tombstone up to which all are applied, or nil. It sorts tombstones, oldest first.
+// Newest returns the newest tombstone that is applied with all older ones, or nil. It sorts tombstones, oldest first.
 func Newest(
 	tombstones []*hubv1alpha1.ServiceExportRecord, applied func(*hubv1alpha1.ServiceExportRecord) bool,
 ) (newest *hubv1alpha1.ServiceExportRecord) {
@@ -59,7 +59,7 @@ func Acknowledged(
 	rec *hubv1alpha1.ServiceExportRecord, members map[string]*coordinationv1.Lease,
 	find func(version string) *hubv1alpha1.ServiceExportRecord,
 ) bool {
-	for _, cluster := range slices.Sorted(maps.Keys(members)) { // the same each time, for simulations
+	for _, cluster := range slices.Sorted(maps.Keys(members)) { // sorted, so that a simulation can be replayed
 		lease := members[cluster]
 		if cluster == rec.Spec.ClusterID {
 			continue
@@ -74,8 +74,8 @@ func Acknowledged(
 	return true
 }
 
-// Wait returns how long a tombstone stays before its owner looks again; 0 means that it is to be deleted.
-func Wait(age time.Duration, acknowledged bool) time.Duration {
+// RecheckIn returns after how long the owner of a tombstone looks at it again; 0 means to delete it now.
+func RecheckIn(age time.Duration, acknowledged bool) time.Duration {
 	switch {
 	case age >= MaxRetention || acknowledged && age >= MinRetention:
 		return 0

@@ -92,7 +92,7 @@ func TestE10RetentionOfATombstone(t *testing.T) {
 		{MaxRetention, false, 0},
 		{-time.Hour, true, time.Hour + MinRetention}, // the clock was set back
 	} {
-		if got := Wait(c.age, c.acknowledged); got != c.want {
+		if got := RecheckIn(c.age, c.acknowledged); got != c.want {
 			t.Errorf("after %v, acknowledged %v: %v, want %v", c.age, c.acknowledged, got, c.want)
 		}
 	}

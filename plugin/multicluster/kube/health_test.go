@@ -94,7 +94,7 @@ func TestL2WatchIsForbidden(t *testing.T) {
 	if w.health.up() {
 		t.Error("api_up though no watch is allowed")
 	}
-	const line = "kube-system/coredns); changes come with a list at each try"
+	const line = "kube-system/coredns); changes arrive by a list at each try"
 	if n := strings.Count(out.String(), line); n != 2 || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("want two lines, of ServiceImports and of EndpointSlices, and that of the first lists:\n%s", out)
 	}
@@ -102,9 +102,9 @@ func TestL2WatchIsForbidden(t *testing.T) {
 	eventually(t, "api_up", w.health.up)
 }
 
-// TestListsThatBreakAreTrouble: a request that opens and a list that never ends are no answer (L1):
+// TestListsThatBreakAreFailures: a request that opens and a list that never ends are no answer (L1):
 // api_up is 0, and one line says why.
-func TestListsThatBreakAreTrouble(t *testing.T) {
+func TestListsThatBreakAreFailures(t *testing.T) {
 	for _, plural := range []string{"serviceimports", "endpointslices"} { // whole; streamed, and then whole
 		t.Run(plural, func(t *testing.T) {
 			out := capture(t)
@@ -115,7 +115,7 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 			eventually(t, "said", func() bool {
 				w.health.mu.Lock()
 				defer w.health.mu.Unlock()
-				return troubled(w.health.last, unreachable)
+				return anyFailed(w.health.last)
 			})
 			tries := len(a.asked())
 			eventually(t, "more attempts", func() bool {
@@ -163,7 +163,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 	if _, err := again.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err == nil {
 		t.Error("a stream that broke off is opened again, and never replaced by a list")
 	}
-	if broken.health.last[broken.resource] != unreachable {
+	if broken.health.last[broken.resource] != failed {
 		t.Error("a list that broke off is an answer")
 	}
 	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil || !broken.health.up() {

@@ -27,7 +27,7 @@ type Reflectors struct {
 	http    *http.Client
 	health  *health
 	intakes []*intake
-	ctx     context.Context // of what runs until Stop
+	ctx     context.Context // ends with Stop
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
@@ -46,7 +46,7 @@ func newReflectors(c Config, plugin string, resources int, synced func() bool) (
 	if err != nil {
 		return nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
 	}
-	// health reports once what matters of what client-go logs; the rest is for debugging.
+	// What client-go logs is for debugging: health logs, once, what matters of it.
 	logger := funcr.New(func(_, args string) { r.health.log.Debug(args) }, funcr.Options{})
 	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
 	return r, nil
@@ -58,7 +58,7 @@ func (r *Reflectors) Started() time.Time { return r.started }
 // Up reports whether the API server answered the last request for every kind.
 func (r *Reflectors) Up() bool { return r.health.up() }
 
-// Heard returns when the API server was last heard, on the watch that was silent longest, in Unix nanoseconds.
+// Heard returns the oldest of the times at which each watch last received something, in Unix nanoseconds.
 func (r *Reflectors) Heard() int64 {
 	at := int64(math.MaxInt64)
 	for _, i := range r.intakes {
@@ -68,7 +68,7 @@ func (r *Reflectors) Heard() int64 {
 }
 
 // Refused returns an error if a missing CRD or permission, or refused credentials, keep the first lists from being
-// complete (L2).
+// complete (L2); nil once they are.
 func (r *Reflectors) Refused() error {
 	if r.health.synced() {
 		return nil
@@ -76,7 +76,7 @@ func (r *Reflectors) Refused() error {
 	return r.health.refused()
 }
 
-// Unready returns why the first lists are not complete.
+// Unready returns why the first lists are not complete, for clients. Call it only while they are not.
 func (r *Reflectors) Unready() string {
 	if err := r.health.refused(); err != nil {
 		return err.Error()
@@ -84,8 +84,9 @@ func (r *Reflectors) Unready() string {
 	return "the API server has not sent the whole first lists"
 }
 
-// backoff keeps attempts at most 4 s apart (Cap and Jitter), so that a CRD or a permission that was missing is found
-// soon. An attempt makes two requests.
+// backoff keeps attempts that the API server refuses at most 4 s apart (Cap and Jitter), so that a CRD or a permission
+// that was missing is found soon. An attempt is a streamed and a plain list. Package relist waits longer for a server
+// that does not answer.
 var backoff = wait.Backoff{
 	Duration: 250 * time.Millisecond,
 	Factor:   2,
@@ -94,14 +95,14 @@ var backoff = wait.Backoff{
 	Steps:    1000,
 }
 
-func (r *Reflectors) run(kind *resource, into cache.ReflectorStore) {
-	kind.client, kind.health = r.client, r.health
-	i := &intake{resource: kind, into: into}
+func (r *Reflectors) run(of *resource, into cache.ReflectorStore) {
+	of.client, of.health = r.client, r.health
+	i := &intake{resource: of, into: into}
 	r.intakes = append(r.intakes, i)
 	logger := klog.FromContext(r.ctx)
-	// relist notices an API server that was restored from a backup.
-	reflector := cache.NewReflectorWithOptions(relist.New(kind), nil, i, cache.ReflectorOptions{
-		Logger: &logger, Name: r.plugin, TypeDescription: kind.kind, Backoff: &backoff,
+	lists := relist.New(of) // notices an API server that was restored from a backup
+	reflector := cache.NewReflectorWithOptions(lists, nil, i, cache.ReflectorOptions{
+		Logger: &logger, Name: r.plugin, TypeDescription: of.kind, Backoff: &backoff,
 	})
 	r.done.Go(func() { reflector.RunWithContext(r.ctx) })
 }

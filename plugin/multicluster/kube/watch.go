@@ -1,6 +1,6 @@
-// Package kube watches ServiceImports and the EndpointSlices of source clusters. It strips them as they arrive,
-// joins them, and publishes the Service of each change in a catalog.Table. It only reads from the API, and knows
-// neither questions nor replies.
+// Package kube watches ServiceImports and the EndpointSlices of source clusters. It keeps only the fields
+// that answers need, joins imports with their slices, and publishes each Service that changes in a catalog.Table. It
+// only reads from the API, and knows neither questions nor replies.
 package kube
 
 import (
@@ -16,7 +16,7 @@ import (
 type Watch struct {
 	*Reflectors
 	*store
-	selection string // hash of Config.selection: metrics count Watches that share it once
+	selection string // hash of Config.selection: for metrics, two Watches with the same one are one
 }
 
 var watches reload.Shared[*Watch]
@@ -40,13 +40,14 @@ func (w *Watch) Close() { watches.Close(w) }
 
 // start returns a Watch whose Reflectors run.
 func start(c Config, selection string) (*Watch, error) {
-	w, resources := &Watch{store: newStore(c.NamespaceLabels != ""), selection: selection}, c.resources()
+	resources := c.resources()
+	w := &Watch{store: newStore(c.NamespaceLabels != ""), selection: selection}
 	w.store.topology, w.store.noEndpoints = c.Topology, c.NoEndpoints
 	var err error
 	if w.Reflectors, err = newReflectors(c, pluginName, len(resources), w.Synced); err != nil {
 		return nil, err
 	}
-	// Each feed counts itself as one to wait for, so all must exist before a Reflector runs.
+	// Each feed adds itself to those that Synced waits for, so all must exist before a Reflector runs.
 	var feeds []cache.ReflectorStore
 	for _, r := range resources {
 		feeds = append(feeds, r.feed(w.store))
@@ -69,7 +70,7 @@ func (c Config) resources() []*resource {
 	return all
 }
 
-// namespaces are those that NamespaceLabels matches.
+// namespaces returns the resource of the Namespaces that NamespaceLabels matches.
 func (c Config) namespaces() *resource {
 	r := &resource{
 		kind:     "Namespaces",
@@ -83,7 +84,7 @@ func (c Config) namespaces() *resource {
 		if ns, ok := object.(*corev1.Namespace); ok {
 			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
 		}
-		return object // stripped before
+		return object // already stripped
 	}
 	return r
 }

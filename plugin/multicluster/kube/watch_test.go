@@ -119,7 +119,8 @@ func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
 		t.Fatal("synced without EndpointSlices (L1)")
 	}
 	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: bind ClusterRole "+
-		"clusterset-dns:coredns to the user named here (deploy/coredns does so for kube-system/coredns)" {
+		"clusterset-dns:coredns to the user that CoreDNS authenticates as (deploy/coredns does so for "+
+		"kube-system/coredns)" {
 		t.Error(got)
 	}
 	a.edit(func() { a.forbidden["endpointslices"] = false })

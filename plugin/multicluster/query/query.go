@@ -1,5 +1,5 @@
-// Package query reads a question's name: which zone it is in, and which of the zone's forms of
-// names it has. It knows the grammar of DNS.md and nothing of what exists.
+// Package query reads a question's name: which zone it is in, and which form the part in front of the zone has. It
+// knows the grammar of DNS.md and nothing of what exists.
 package query
 
 import "strings"
@@ -7,7 +7,7 @@ import "strings"
 // Kind is the form of a name within its zone.
 type Kind uint8
 
-// The forms of names. None stands for every name that has no form (N12, N18): it cannot exist.
+// The forms of names. A name of None has no form (N12, N18), so it cannot exist.
 const (
 	None      Kind = iota
 	Apex           // the zone (N1)
@@ -18,26 +18,28 @@ const (
 	Service        // <svc>.<ns>.svc (N5, N6, N7)
 	Proto          // _<proto>.<svc>.<ns>.svc (N4)
 	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
-	Host           // one to three labels of a cluster id or a host name below <svc>.<ns>.svc (N9, N14)
-	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, the same with prefer, and either without <zone> (N12)
+	Host           // <hostname>.<clusterid>.<svc>.<ns>.svc, <clusterid>.<svc>.<ns>.svc, or a part of these (N9, N14)
+	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, <zone>.prefer._zone…, pin._zone…, prefer._zone… (N12)
 )
 
 // Query is a parsed name. All strings are in lower case.
 type Query struct {
 	Kind Kind
-	// Service is "<svc>.<ns>", of the forms from Service on; the namespace of Namespace.
+	// Service is "<svc>.<ns>", and of a Namespace "<ns>".
 	Service string
-	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without
-	// underscore, of Port; the zone of Zoned, "" in the name above.
+	// Below is what stands in front of the Service:
+	//	Host   "<hostname>.<clusterid>" or "<clusterid>"
+	//	Port   the port's name, without underscore
+	//	Zoned  the topology zone, or ""
 	Below string
-	// Pin is the directive of Zoned: pin, else prefer.
+	// Pin is true in a Zoned name with pin, and false with prefer.
 	Pin bool
-	// Proto is the protocol without underscore, of Port and Proto.
+	// Proto is the protocol of a Port or Proto, without underscore.
 	Proto string
 }
 
-// Zone finds the longest of the zones (lower case, fully qualified) that a name in any case lies
-// in: its index and where in the name it begins, or -1.
+// Zone returns the index of the longest of the zones (lower case, fully qualified) that has a name, in any case, and
+// the offset of that zone in the name; -1 if none has it.
 func Zone(zones []string, name string) (zone, at int) {
 	zone = -1
 	for i, z := range zones {
@@ -76,7 +78,7 @@ func Parse(name string, at int) Query {
 	case rel == "":
 		return Query{Kind: Apex}
 	case strings.IndexByte(rel, '\\') >= 0:
-		// An octet that needs escaping: objects, ports and cluster ids have letters, digits and dashes.
+		// An octet that needs escaping: objects, ports and cluster IDs have letters, digits and dashes.
 		return Query{}
 	case rel == "dns":
 		return Query{Kind: Empty}
@@ -101,17 +103,17 @@ func parseService(rel string) Query {
 		return Query{Kind: Namespace, Service: ns}
 	}
 	below, svc := cutLast(rest)
-	q := Query{Service: rel[len(rel)-len(ns)-1-len(svc):]}
+	q := Query{Service: rel[len(rel)-len(ns)-1-len(svc):]} // a part of rel, so that nothing is allocated
 	if below == "" {
 		q.Kind = Service
 		return q
 	}
 	first, last := cutLast(below)
-	if !strings.HasPrefix(last, "_") { // a rewrite may have left an empty label
-		q.Kind, q.Below = Host, below
+	if !strings.HasPrefix(last, "_") { // last can be empty: a rewrite can make empty labels
 		if strings.Count(below, ".") > 2 || below[0] == '_' {
 			return Query{}
 		}
+		q.Kind, q.Below = Host, below
 		return q
 	}
 	q.Proto = last[1:]
@@ -120,9 +122,9 @@ func parseService(rel string) Query {
 		return Query{}
 	case first == "":
 		q.Kind = Proto
-	case first[0] == '_' && len(first) > 1 && strings.IndexByte(first, '.') < 0: // N18
+	case first[0] == '_' && len(first) > 1 && strings.IndexByte(first, '.') < 0: // one label (N18)
 		q.Kind, q.Below = Port, first[1:]
-	case q.Proto == "zone": // the label _zone separates a zone and its directive from the Service's name
+	case q.Proto == "zone": // not a protocol: the label _zone separates zone and directive from the Service (N12)
 		var directive string
 		q.Below, directive = cutLast(first)
 		if q.Pin = directive == "pin"; !q.Pin && directive != "prefer" {
