@@ -3,13 +3,13 @@ package main
 const aboutAblations = "" +
 	"The same as above, with and without what makes our program cheaper, and with knobs that it leaves alone. " +
 	"**Stack**: the server starts a goroutine of 2 KiB of stack for each UDP question, and the runtime copies " +
-	"that up to three times while plugins call each other; ours grows it once, at its start. **Profile**: " +
-	"`make images` compiles with a profile of such questions (`make profile`), which inlines along the hot " +
-	"paths. **GOGC=200** is a knob for you, in the environment of the Deployment: it trades memory for CPU. The " +
-	"image does not set it, because the heap of 100,000 imports would come near to the 170 MiB that kubeadm " +
-	"allows. **multisocket** 2 is a knob for more cores than one; here it has one. GOAMD64=v3 was measured on " +
-	"another machine only: 0.99 to 1.12, so no gain, and older CPUs would be lost. Peak memory is that of the " +
-	"process after these questions. Ratios: with through without."
+	"that up to three times while plugins call each other; ours grows it once, at its start. **Profile**: `make " +
+	"images` compiles with a profile of such questions (`make profile`), which inlines along the hot paths. " +
+	"**GOGC=200** is a knob for you, in the environment of the Deployment: fewer garbage collections for more " +
+	"memory. The image does not set it, because the heap of 100,000 imports would come near to the 170 MiB that " +
+	"kubeadm allows. **multisocket** 2 is a knob for more cores than one; here it has one. GOAMD64=v3 was " +
+	"measured on another machine only: 0.99 to 1.12, so no gain, and older CPUs would be lost. Peak memory is " +
+	"that of the process after these questions. Ratios: with through without."
 
 // ablations measures each thing that makes our program cheaper, and knobs.
 func (b *bench) ablations() ([]row, error) {

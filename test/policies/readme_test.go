@@ -154,10 +154,17 @@ func TestSettingsOfALostHubAreRestored(t *testing.T) {
 		s.Spec.DeclaredImports, s.Spec.Lease.OnExpiry = hubv1alpha1.DeclaredImportsFill, hubv1alpha1.ExpiryKeep
 		s.Spec.VIPs.Mode, s.Spec.VIPs.Pools = hubv1alpha1.VIPModePreferred, []string{"10.200.0.0/13"}
 	})
-	const show = "kubectl -n clusterset get clusterset clusterset -o jsonpath='{.spec}'"
+	patch := func(blocks string) {
+		run("kubectl -n clusterset patch clusterset clusterset --subresource=status --type=merge " +
+			"-p '{\"status\": {\"blocks\": " + blocks + "}}'")
+	}
+	patch(`[{"clusterID": "west", "cidr": "10.200.4.0/22"}]`)
+	defer patch("null")
+	const show = "kubectl -n clusterset get clusterset clusterset -o jsonpath='{.spec}{.status.blocks}'"
 	want := run(show)
 	run(save)
 	initial()
+	patch("null")
 	run(restore)
 	if got := run(show); got != want {
 		t.Errorf("restored is\n%s, want\n%s", got, want)

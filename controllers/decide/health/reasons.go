@@ -97,7 +97,8 @@ var Reasons = map[string]Reason{
 		Remedy: "If the hub is the wrong one, " + join + " with the right one; else `kubectl clusterset leave`, " +
 			"then join."},
 	"NoClusterSet": {Condition: "Admitted", Command: initCommand,
-		Means:  "The clusterset's namespace on the hub has no ClusterSet, or several.",
+		Means: "The clusterset's namespace on the hub has no ClusterSet, or several. Until it has one, no further " +
+			"cluster loses its endpoints here, not even one that is down.",
 		Remedy: "`" + initCommand + "`; of several, delete all but one."},
 	"Leaving": {Condition: "Admitted",
 		Means:  "This cluster is to leave, and the agent cannot finish that.",
