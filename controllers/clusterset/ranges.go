@@ -12,33 +12,33 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
 
-// The ClusterProperties by which a member asks the hub for blocks, and tells which of its ranges no block may meet
+// The ClusterProperties by which a member asks the hub for blocks, and reports which ranges no block may overlap
 // (DESIGN §5). They reach the hub in the status of its ClusterProfile.
 const (
 	// PropertyBlocks is how many blocks of each family the member wants in all: BlocksWanted. Absent: one of each
 	// family that has a pool.
 	PropertyBlocks = "vip-blocks.clusterset-dns.io"
-	// PropertyServiceRanges are its ServiceCIDRs, and for those inside its blocks these blocks: FormatRanges.
+	// PropertyServiceRanges are its ServiceCIDRs; for one inside a block of its own, that block: FormatRanges.
 	PropertyServiceRanges = "service-ranges.clusterset-dns.io"
 	// PropertyPodRanges are its pod CIDRs.
 	PropertyPodRanges = "pod-ranges.clusterset-dns.io"
 )
 
-// What a member may ask for and tell.
+// What a member may ask for and report.
 const (
 	MaxBlocksWanted = 64 // of each family
 	MaxRanges       = 64 // in one property
 )
 
-// The shortest prefixes that a member may call its own. No cluster has more; one that says so keeps all others from
-// their blocks.
+// The shortest prefixes that a member may call its own. No cluster needs more, and one that reported more
+// would leave no block to the others.
 const (
 	minRangeBitsV4 = 8
 	minRangeBitsV6 = 16
 )
 
-// BlocksWanted is how many blocks of each family a member wants in all. None of a family is a wish, too: that of a
-// cluster without it.
+// BlocksWanted is how many blocks of each family a member wants in all. 0 is a request, too: of a
+// cluster without that family.
 type BlocksWanted struct{ IPv4, IPv6 int }
 
 // String is the value of PropertyBlocks.
@@ -73,25 +73,25 @@ func ParseBlocks(value string) (BlocksWanted, error) {
 }
 
 // FormatRanges is the value of PropertyServiceRanges or PropertyPodRanges: ranges inside others are left out. It is
-// "" for none: then there is no such property. left are those that did not fit or may not be told, the smallest: to
-// be reported.
+// "" if there are none; then do not create the property. left are those that are not in it, because checkRange refuses
+// them, or because they did not fit: the largest go in first.
 func FormatRanges(ranges []netip.Prefix) (value string, left []netip.Prefix) {
-	var told []netip.Prefix
+	var in []netip.Prefix
 	length := 0
 	largest := Outermost(ranges)
 	slices.SortStableFunc(largest, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
 	for _, p := range largest {
 		text := p.String()
-		if checkRange(p) != nil || len(told) == MaxRanges || length+len(text) > inventoryv1alpha1.MaxPropertyValue {
+		if checkRange(p) != nil || len(in) == MaxRanges || length+len(text) > inventoryv1alpha1.MaxPropertyValue {
 			left = append(left, p)
 			continue
 		}
-		told = append(told, p)
+		in = append(in, p)
 		length += len(text) + len(" ")
 	}
-	slices.SortFunc(told, netip.Prefix.Compare)
-	texts := make([]string, 0, len(told))
-	for _, p := range told {
+	slices.SortFunc(in, netip.Prefix.Compare)
+	texts := make([]string, 0, len(in))
+	for _, p := range in {
 		texts = append(texts, p.String())
 	}
 	return strings.Join(texts, " "), left

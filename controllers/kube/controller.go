@@ -63,8 +63,8 @@ type Env struct {
 	Answered  func(error)          // called with the hub's answer to each renewal of this member's Lease
 	ListAgain func()               // ends the hub's watches, and lists follow
 	Restart   func(why string)     // ends the agent, because what it read at its start has changed
-	Contested func() bool          // whether this member's Lease names another agent as its holder
-	Cloned    func() bool          // whether that agent renews it, so that this one publishes nothing
+	Contested func() bool          // whether another process holds this member's Lease: this one publishes nothing
+	Cloned    func() bool          // whether that process has renewed it since, so that it still runs
 	Pages     pages.Limits         // limits of EndpointPages; zero means pages.OfHub
 	Gateways  func() bool          // whether Envoy Gateway is in this cluster
 

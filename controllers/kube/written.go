@@ -49,6 +49,7 @@ type Reported struct {
 	at map[string]time.Time
 }
 
+// Forget is for a name that has not failed, or is gone.
 func (r *Reported) Forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -217,7 +217,7 @@ func TestS4TheCopySaysAllThatIsMissing(t *testing.T) {
 		"an address, and endpoints that the hub refuses": {func(m *member) {
 			m.page("c", 0, "127.0.0.1")
 			m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Incomplete = true })
-		}, hubv1alpha1.ReasonRefusedByHub, []string{"the hub does not take all", "127.0.0.1"}},
+		}, hubv1alpha1.ReasonEndpointsRefused, []string{"the hub does not take all", "127.0.0.1"}},
 	} {
 		m := paged(t, 2)
 		c.change(m)

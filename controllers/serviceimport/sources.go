@@ -89,9 +89,6 @@ func (r Config) addCluster(
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsMissing, "the hub does not show all endpoints that cluster %s "+
 			"published, or older ones: what was imported stays, and new ones wait; see there: kubectl clusterset "+
 			"explain %s.%s", cluster, s.name.Name, s.name.Namespace)
-	case rec.Spec.Incomplete:
-		out.lose(cluster, hubv1alpha1.ReasonRefusedByHub, "the hub does not take all endpoints of cluster %s; see "+
-			"there: kubectl clusterset explain %s.%s", cluster, s.name.Name, s.name.Namespace)
 	}
 	var refused []string // addresses
 	var invalid error    // of the first group that is invalid
@@ -125,6 +122,10 @@ func (r Config) addCluster(
 		out.lose(cluster, hubv1alpha1.ReasonEndpointsRefused, "this cluster refuses addresses of cluster %s: %s; "+
 			"change them there, or --reserved-cidrs of this cluster's agent if the message names it",
 			cluster, strings.Join(refused[:min(len(refused), 5)], ", "))
+	}
+	if shows == complete && rec.Spec.Incomplete { // the last cause, because its exporter, too, says so
+		out.lose(cluster, hubv1alpha1.ReasonRefusedByHub, "the hub does not take all endpoints of cluster %s; see "+
+			"there: kubectl clusterset explain %s.%s", cluster, s.name.Name, s.name.Namespace)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package sources decides for each other member whether it is live or expired (SPEC T1, T3, F4, S3; DESIGN §7): by
-// what answers, and where its agent never answered by the member's Lease on the hub. It stores the state in one Lease
-// per source cluster in clusterset-system. serviceimport reads these Leases: one small write is enough, however many
-// Services the member exports. This package does not change endpoints itself.
+// whether its agent or its endpoints answer or, if its agent never did, by its Lease on the hub. It stores the state in
+// one Lease per source cluster in clusterset-system. serviceimport reads these Leases: one small write is enough,
+// however many Services the member exports. This package does not change endpoints itself.
 package sources
 
 import (
@@ -84,8 +84,8 @@ func (r *Reconciler) Controller() kube.Controller {
 	}
 }
 
-// requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is what
-// silence is measured by. The hub's namespace may hold Leases that belong to no member.
+// requestsForLease returns the member that owns a Lease on the hub. A renewal of this member's own Lease requests all:
+// it proves that the Leases of the hub are current. The hub's namespace may hold Leases that belong to no member.
 func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) []reconcile.Request {
 	switch {
 	case lease.GetName() == r.Cluster:
@@ -96,8 +96,8 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: lease.GetName()}}}
 }
 
-// requestsForAll returns every member with a stored Lease, a round, which repeats itself from then on, and this member:
-// when the last other one leaves, only the request for this one ends a common silence.
+// requestsForAll returns every member with a stored Lease, a round, which repeats itself from then on, and this member.
+// Without other members, only the request for this one ends a common silence.
 func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) []reconcile.Request {
 	source := func(lease client.Object) types.NamespacedName {
 		return types.NamespacedName{Name: lease.GetLabels()[liveness.LabelSource]}
@@ -146,7 +146,8 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	spec := set.Spec.Lease
 	limits, m, ownRenewal := limitsOf(spec), r.known(cluster, stored), r.HubSeen()
 	addresses, was := r.addresses(onHub, stored), liveness.StateOf(stored).Expired
-	if !found || ownRenewal.IsZero() { // the hub says nothing about Leases, but a member that answers again is live
+	// Without a ClusterSet or an own renewal, no Lease proves anything. But a member that answers again is live.
+	if !found || ownRenewal.IsZero() {
 		expired, _ := m.IsExpired(true, was, r.Now(), limits.Expiry)
 		if was && !expired && (m.State == reach.Answers || m.State == reach.Serving) {
 			err = r.save(ctx, cluster, stored, load(stored), m, addresses, liveness.State{}, limits)
@@ -201,9 +202,9 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 	return len(records.Items) > 0, err
 }
 
-// list reads all Leases that tell of a common silence, if they were not read within the last second: reading them for
-// each observation was a fifth of what an agent beside 100 members allocates.
-func (r *Reconciler) list(ctx context.Context, now time.Time) error {
+// refreshLeases reads all stored Leases, and the renewals on the hub, at most once a second: reading them for each
+// observation was a fifth of what an agent beside 100 members allocates.
+func (r *Reconciler) refreshLeases(ctx context.Context, now time.Time) error {
 	if now.Sub(r.listed).Abs() < time.Second {
 		return nil
 	}
@@ -235,7 +236,7 @@ func (r *Reconciler) observedUntil(
 ) (time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.list(ctx, hub.Now); err != nil {
+	if err := r.refreshLeases(ctx, hub.Now); err != nil {
 		return time.Time{}, err
 	}
 	r.renewals[cluster] = renewal
@@ -259,11 +260,11 @@ func (r *Reconciler) observedUntil(
 			Info("whether most other members are silent together has changed", "held", held, "since", until.UTC())
 	}
 	if held && !r.held {
-		r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf("Most of %d other members have not "+
+		r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf("Most other members have not "+
 			"renewed their Leases on the hub since %s. None of them expires by its Lease while spec.lease.mostSilent "+
 			"of the ClusterSet is Hold. One that does not answer here either is unreachable all the same, while "+
 			"something else answers. Repair the hub's network, evict members that will not return, or set mostSilent "+
-			"to Expire.", len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
+			"to Expire.", until.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
 	}
 	r.held = held
 	return until, nil

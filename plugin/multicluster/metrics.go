@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Version is set by our coredns. It is empty in any other program with the plugin, and the module's version counts.
+// Version is set by our coredns. In other programs it is empty, and version returns the module's version.
 var Version string
 
 const module = "github.com/clusterset-dns/clusterset-dns"

@@ -36,7 +36,8 @@ func Order(exports []clusterset.Export) {
 func Late(exports []clusterset.Export) func(*clusterset.Export) bool {
 	var first time.Time
 	for i := range exports {
-		if at := exports[i].Published; first.IsZero() || !at.IsZero() && at.Before(first) {
+		at := exports[i].Published // zero if it is not known
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
 			first = at
 		}
 	}

@@ -18,7 +18,7 @@ import (
 type Changes struct {
 	Create []*discoveryv1.EndpointSlice
 	Update []*discoveryv1.EndpointSlice // changed copies of existing slices, with their resourceVersion
-	Shrink []*discoveryv1.EndpointSlice // changed copies of slices to delete later: only endpoints that are yet to move
+	Shrink []*discoveryv1.EndpointSlice // copies of slices that go once their endpoints have moved: with those left
 	Delete []*discoveryv1.EndpointSlice
 }
 
@@ -77,7 +77,8 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	return c
 }
 
-// staying returns the endpoints of e that another slice is to have and does not have yet, without those of d.
+// staying returns the endpoints of e that must stay for now: those of pending, which no write has put into their new
+// slice yet, without those of d.
 func staying(e, d *discoveryv1.EndpointSlice, pending map[backend]bool) []discoveryv1.Endpoint {
 	if len(pending) == 0 {
 		return nil
@@ -114,8 +115,7 @@ func WithPorts(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.En
 }
 
 // backend is what distinguishes endpoints for readers. Pods in the network of their host share an address, but not a
-// hostname. Readiness counts: an endpoint that is ready in the old slice has not moved while the new one has it as not
-// ready.
+// hostname. Readiness counts: an endpoint has moved only when the new slice has it as ready as the old one.
 type backend struct {
 	address, hostname, zone string
 	ready                   bool
@@ -182,9 +182,9 @@ func backends(e *discoveryv1.EndpointSlice) map[backend]bool {
 
 // removesReady reports whether an endpoint that is ready in e is not ready in d.
 func removesReady(e, d *discoveryv1.EndpointSlice) bool {
-	left, isReady := backends(d), readyIn(e)
+	remaining, isReady := backends(d), readyIn(e)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-		return isReady(&ep) && !left[backendOf(&ep, true)]
+		return isReady(&ep) && !remaining[backendOf(&ep, true)]
 	})
 }
 
@@ -217,7 +217,7 @@ func same(d, e *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
 }
 
-// sameReaders reports whether d has all labels of e by which readers choose slices.
+// sameReaders reports whether d has all labels of e by which readers (kube-proxy, CoreDNS) choose slices.
 func sameReaders(d, e *discoveryv1.EndpointSlice) bool {
 	return !slices.ContainsFunc(readersLabels, func(label string) bool {
 		_, is := e.Labels[label]

@@ -33,7 +33,7 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 			continue
 		case clusterset.PropertyBlocks:
 			var b clusterset.BlocksWanted
-			if b, err = clusterset.ParseBlocks(p.Value); err != nil && r.Wanted == nil { // it may want as many
+			if b, err = clusterset.ParseBlocks(p.Value); err != nil && r.Wanted == nil { // it may want all
 				r.Wanted = &clusterset.BlocksWanted{IPv4: clusterset.MaxBlocksWanted, IPv6: clusterset.MaxBlocksWanted}
 			}
 			apply = func() { r.Wanted = &b }
@@ -61,9 +61,8 @@ func Read(properties []inventoryv1alpha1.Property) (r Reported) {
 	return r
 }
 
-// complete reports whether a block can be granted. One for a member whose agent has not reported yet could overlap its
-// Service ranges. Users may have written the other properties by then. The same holds for a member with a property that
-// cannot be read.
+// complete reports whether a block can be granted. Without reported Service ranges, or with a property that cannot be
+// read, it could overlap them. The other properties prove nothing: users may write them before the agent runs.
 func (r *Reported) complete() bool { return len(r.Unreadable) == 0 && len(r.Services) > 0 }
 
 // ranges returns all reported ranges by use.

@@ -16,11 +16,11 @@ var (
 	ErrFull = errors.New("range is full")
 	// ErrPending means that a later attempt gets a better answer.
 	ErrPending = errors.New("waiting for the address")
-	// ErrTaken means that another Service has the address.
+	// ErrTaken means that another Service has the address. Its text is a prefix: callers append the Service.
 	ErrTaken = errors.New("it belongs to")
 )
 
-// LostError is an address of an import that another Service has.
+// LostError is an address that an import had, and that another Service has now.
 type LostError string
 
 func (e LostError) Error() string { return string(e) + " belongs to another Service" }

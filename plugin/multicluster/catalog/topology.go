@@ -2,8 +2,8 @@ package catalog
 
 import "strings"
 
-// Topology is where answers are given, and what that does to those of Headless Services: whose endpoints stand first
-// or alone (T2), and whether names of zones exist. The zero value knows no places. Cluster and Zone are in lower
+// Topology is the place of this CoreDNS, and what it does to answers of Headless Services: whose endpoints stand first
+// or alone (T2), and whether names of zones exist. The zero value has no place. Cluster and Zone are in lower
 // case, "" for none.
 type Topology struct {
 	Cluster, Zone         string // preferred: a source cluster, and a zone of endpoints
@@ -11,7 +11,7 @@ type Topology struct {
 	Zonal                 bool   // <zone>.pin._zone and <zone>.prefer._zone exist (N12)
 }
 
-// Keep is what an endpoint's zone is kept as: no more of it than answers depend on.
+// Keep returns the zone to store for an endpoint: no more of it than answers depend on.
 func (t Topology) Keep(zone string) string {
 	if !t.Zonal && t.Zone == "" {
 		return ""
@@ -23,7 +23,7 @@ func (t Topology) Keep(zone string) string {
 }
 
 // rank is the place of a cluster's endpoints in a zone, 0 to 3. The preferred cluster weighs more than the preferred
-// zone. If only the zone is a subset, the zone outweighs the cluster, so that the ranks to keep come first.
+// zone. With ZoneOnly and without ClusterOnly it is the other way, so that the endpoints to keep have the lowest ranks.
 func (t Topology) rank(cluster, zone string) uint8 {
 	var c, z uint8
 	if t.Cluster != "" && cluster != t.Cluster {
@@ -42,9 +42,9 @@ func (t Topology) zoneFirst() bool { return t.ZoneOnly && !t.ClusterOnly }
 
 // alone reports whether endpoints of rank a are answered without those of a later rank b.
 func (t Topology) alone(a, b uint8) bool {
-	more, less := t.ClusterOnly, t.ZoneOnly
+	heavyOnly, lightOnly := t.ClusterOnly, t.ZoneOnly // bit 1 of a rank, and bit 0
 	if t.zoneFirst() {
-		more, less = t.ZoneOnly, t.ClusterOnly
+		heavyOnly, lightOnly = t.ZoneOnly, t.ClusterOnly
 	}
-	return more && a>>1 < b>>1 || less && a&1 < b&1
+	return heavyOnly && a>>1 < b>>1 || lightOnly && a&1 < b&1
 }

@@ -49,7 +49,7 @@ func (h *health) up() bool {
 	return len(h.last) == h.wanted && !anyFailed(h.last)
 }
 
-// refused returns an error if the last request for a resource found it missing or was not allowed (L2).
+// refused returns an error if the last request for a resource found it missing, or was refused (L2).
 func (h *health) refused() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

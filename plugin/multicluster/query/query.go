@@ -18,7 +18,7 @@ const (
 	Service        // <svc>.<ns>.svc (N5, N6, N7)
 	Proto          // _<proto>.<svc>.<ns>.svc (N4)
 	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
-	Host           // <hostname>.<clusterid>.<svc>.<ns>.svc, <clusterid>.<svc>.<ns>.svc, or a part of these (N9, N14)
+	Host           // <hostname>.<clusterid>.<svc>.<ns>.svc, or a part of it; a cluster ID may have two labels (N9, N14)
 	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, <zone>.prefer._zone…, pin._zone…, prefer._zone… (N12)
 )
 

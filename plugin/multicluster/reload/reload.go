@@ -25,7 +25,7 @@ type Watch interface {
 type Loads struct {
 	mu    sync.Mutex
 	all   map[*Load]bool
-	ready bool // a Load was complete, or a reload added the first; false again when the last is shut down
+	ready bool // a Load was complete, or a reload added the first one; false when no Load is left
 }
 
 // Load is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens its watches
@@ -33,7 +33,7 @@ type Loads struct {
 type Load struct {
 	of      *Loads
 	began   time.Time
-	first   bool // of the process: nothing answers meanwhile
+	first   bool // of the process, so that no earlier one answers while it starts
 	stanzas int
 	opened  []opened // by stanza
 	closed  chan struct{}
@@ -71,9 +71,9 @@ func (l *Load) Closed() <-chan struct{} { return l.closed }
 // plugins whose turn to start comes later, such as kubernetes.
 const maxWait = 10 * time.Second
 
-// Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because
-// until the last stanza is open the load before answers (L1). If the API server refuses the lists, or they are not
-// complete in time, and the load before has its own, Open fails: so does the reload, and the load before goes on. All
+// Open returns the watch of a stanza, which open opens. During a reload it waits until a new watch has listed: until
+// all stanzas are open, the previous load answers (L1). If the API server refuses the lists, or they are not complete
+// in time, Open fails if the previous load has complete lists: so does the reload, and the previous load goes on. All
 // stanzas wait together, from the beginning of the load.
 func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, error) {
 	w, wait, err := acquire(l, open, timeout)
@@ -110,13 +110,13 @@ func (l *Load) replaces() bool {
 	return false
 }
 
-// acquire opens a watch. wait reports whether it is new, and another instance of the server answers until it has
-// listed.
+// acquire opens a watch. wait is true if the watch is new, and the previous load answers until it has listed.
 func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w W, wait bool, err error) {
 	l.of.closeAbandoned()
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
-	// A reload that adds the first stanza leaves a ready Pod ready (L2), also if it fails: ready goes on asking l.
+	// A reload that adds the first stanza leaves a ready Pod ready (L2). This is set before open, because the plugin
+	// ready goes on asking l even if the reload fails.
 	l.of.ready = l.of.ready || len(l.of.all) == 0 && !l.first
 	start := time.Now()
 	if w, err = open(); err != nil {

@@ -179,9 +179,9 @@ type LeaseSpec struct {
 	// +kubebuilder:validation:Enum=Remove;NotReady;Keep
 	// +kubebuilder:default=Remove
 	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
-	// mostSilent says what happens while more than half of the other members, and at least two, do not renew their
-	// Leases. Hold assumes a fault of the hub or its network, and expires none of them by its Lease; one that does not
-	// answer others either is unreachable all the same. Expire expires each of them.
+	// mostSilent says what happens while more than half of the other members that have not expired, and at least two,
+	// do not renew their Leases. Hold assumes a fault of the hub or its network, and expires none of them by its Lease;
+	// one that does not answer others either is unreachable all the same. Expire expires each of them.
 	// +optional
 	// +kubebuilder:validation:Enum=Hold;Expire
 	// +kubebuilder:default=Hold
